@@ -76,12 +76,9 @@ type TrainOps interface {
 	// Buffer [Out][In]: as w it costs no packing, so a frozen LM head is best
 	// given so.
 	SoftCE(loss, dh, dw, h, w Buffer, labels *SoftLabels, scale []float32, n int)
-	// Probs writes to dst [n][k], in the host's memory, the probabilities that softmax(h[r]·wᵀ)
-	// gives to tokens ids [n][k], 0 for negative ids, and to rest [n] that of all other tokens
-	// together, which is summed, not subtracted. If ids is nil, k is V and dst are the whole
-	// distributions; rest is unused then. It returns when they are there. h and w are as SoftCE
-	// takes them.
-	Probs(dst, rest []float32, h, w Buffer, ids []int32, k, n int)
+	// Probs writes the distributions softmax(h[r]·wᵀ) to dst [n][V], in the host's memory, and
+	// returns when they are there. h and w are as SoftCE takes them.
+	Probs(dst []float32, h, w Buffer, n int)
 	// SmoothL1 computes loss[r] = mean over columns of SmoothL1(y−t), and dy[r] =
 	// scale[r]·∂loss[r]/∂y; l1 takes |y−t| instead.
 	SmoothL1(loss, dy, y, t Buffer, scale []float32, l1 bool, n int)

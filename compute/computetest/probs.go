@@ -8,19 +8,10 @@ import (
 )
 
 func probsAgree(b *bench) {
-	const hidden, k = 11, 5
+	const hidden = 11
 	for _, s := range []struct{ n, v int }{{7, 97}, {1, 32}, {600, 45}} {
 		h, w := b.random(s.n*hidden), b.random(s.v*hidden)
-		var ids []int32
-		for r := range s.n {
-			for i, id := range b.r.Perm(s.v)[:k] {
-				if r%3 == 1 && i == 2 {
-					id = -1
-				}
-				ids = append(ids, int32(id))
-			}
-		}
-		all, some, rest := make([]float64, 0, s.n*s.v), make([]float64, 0, s.n*k), make([]float64, s.n)
+		var want []float64
 		for r := range s.n {
 			z, sum := make([]float64, s.v), 0.0
 			for o := range z {
@@ -32,16 +23,8 @@ func probsAgree(b *bench) {
 			}
 			for o := range z {
 				z[o] /= sum
-				rest[r] += z[o]
 			}
-			for _, id := range ids[r*k : (r+1)*k] {
-				p := 0.0
-				if id >= 0 {
-					p = z[id]
-				}
-				some, rest[r] = append(some, p), rest[r]-p
-			}
-			all = append(all, z...)
+			want = append(want, z...)
 		}
 		what := fmt.Sprintf("%d rows of %d", s.n, s.v)
 		hb := b.buffer(h, s.n, hidden)
@@ -53,23 +36,28 @@ func probsAgree(b *bench) {
 		}
 		var first []float32
 		for _, wb := range ws {
-			got, others := make([]float32, s.n*k), make([]float32, s.n)
-			b.train().Probs(got, others, hb, wb, ids, k, s.n)
-			b.near(what+": labels", got, some, 1e-5)
-			b.near(what+": the rest", others, rest, 1e-5)
-			whole := make([]float32, s.n*s.v)
-			b.train().Probs(whole, nil, hb, wb, nil, s.v, s.n)
-			b.near(what+": all", whole, all, 1e-5)
+			got := make([]float32, s.n*s.v)
+			b.train().Probs(got, hb, wb, s.n)
+			b.near(what, got, want, 1e-5)
 			if first != nil {
-				b.same(what+": with a packed weight", whole, first)
+				b.same(what+": with a packed weight", got, first)
 			}
-			first = whole
+			first = got
 		}
 	}
-	// A model that is sure of its labels: what is left is small, and not 0.
-	got, rest := make([]float32, 1), make([]float32, 1)
-	b.train().Probs(got, rest, b.buffer([]float32{1}, 1, 1), b.buffer([]float32{30, -10, -10}, 3, 1), []int32{0}, 1, 1)
-	if want := 2 * math.Exp(-40); got[0] != 1 || math.Abs(float64(rest[0])/want-1) > 1e-4 {
-		b.Errorf("a sure model: %v and %v for the rest, want 1 and %v", got[0], rest[0], want)
+	// A model that is sure: what is left for the others is small, and not 0, whichever they are.
+	for sure := range 3 {
+		w, got := []float32{-10, -10, -10}, make([]float32, 3)
+		w[sure] = 30
+		b.train().Probs(got, b.buffer([]float32{1}, 1, 1), b.buffer(w, 3, 1), 1)
+		for i, p := range got {
+			want := 1.0
+			if i != sure {
+				want = math.Exp(-40)
+			}
+			if math.Abs(float64(p)/want-1) > 1e-4 {
+				b.Errorf("a model sure of %d gives %d %v, want %v", sure, i, p, want)
+			}
+		}
 	}
 }

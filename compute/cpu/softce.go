@@ -43,7 +43,7 @@ func (q *Queue) SoftCE(loss, dh, dw, h, w compute.Buffer, labels *compute.SoftLa
 	if dw != nil {
 		dws = f32(op, dw, v*hidden)
 	}
-	forward, back := q.head(w, v, hidden, true)
+	forward, back := q.head(op, w, v, hidden, true)
 
 	s := &q.train.ce
 	chunk := ceChunk(v)
@@ -69,24 +69,13 @@ func (q *Queue) SoftCE(loss, dh, dw, h, w compute.Buffer, labels *compute.SoftLa
 }
 
 // Probs computes probabilities in the chunks of SoftCE.
-func (q *Queue) Probs(dst, rest []float32, h, w compute.Buffer, ids []int32, k, n int) {
+func (q *Queue) Probs(dst []float32, h, w compute.Buffer, n int) {
 	const op = "Probs"
 	hidden, v := width(h), w.Shape()[0]
 	check(w.Shape()[1] == hidden, op, "columns of w", w.Shape()[1], hidden)
-	check(len(dst) >= n*k, op, "len(dst)", len(dst), n*k)
-	if ids == nil {
-		check(k == v, op, "k without ids", k, v)
-	} else {
-		check(len(ids) >= n*k, op, "len(ids)", len(ids), n*k)
-		check(len(rest) >= n, op, "len(rest)", len(rest), n)
-		for i, id := range ids[:n*k] {
-			if int(id) >= v {
-				panic(fmt.Sprintf("cpu: %s: row %d: id %d, vocabulary of %d", op, i/k, id, v))
-			}
-		}
-	}
+	check(len(dst) >= n*v, op, "len(dst)", len(dst), n*v)
 	hs := f32(op, h, n*hidden)
-	forward, _ := q.head(w, v, hidden, false)
+	forward, _ := q.head(op, w, v, hidden, false)
 	s := &q.train.ce
 	chunk := ceChunk(v)
 	s.z = slab.Resize(s.z, min(chunk, n)*v)
@@ -94,7 +83,7 @@ func (q *Queue) Probs(dst, rest []float32, h, w compute.Buffer, ids []int32, k, 
 		m := min(chunk, n-r)
 		q.mul = mulTask{c: s.z, ldc: v, a: hs[r*hidden:], ars: hidden, aks: 1, b: forward, m: m, n: v, k: hidden}
 		q.mul.start(q.pool)
-		s.probs = probsTask{z: s.z, dst: dst, rest: rest, ids: ids, k: k, v: v, row: r}
+		s.probs = probsTask{z: s.z, dst: dst, v: v, row: r}
 		q.pool.run(&s.probs, m)
 	}
 	runtime.KeepAlive(w)
@@ -102,41 +91,13 @@ func (q *Queue) Probs(dst, rest []float32, h, w compute.Buffer, ids []int32, k, 
 
 // probsTask turns one row of logits into probabilities per part.
 type probsTask struct {
-	z, dst, rest []float32
-	ids          []int32
-	k, v, row    int
+	z, dst []float32
+	v, row int
 }
 
 func (t *probsTask) run(w *worker, part int) {
-	r, z := t.row+part, t.z[part*t.v:][:t.v]
-	dst := t.dst[r*t.k:][:t.k]
-	top := w.k.Max(z)
-	if t.ids == nil {
-		w.k.Scale(dst, 1/w.k.ExpSum(dst, z, top))
-		return
-	}
-	ids := t.ids[r*t.k:][:t.k]
-	for i, id := range ids {
-		dst[i] = float32(math.Inf(-1))
-		if id >= 0 {
-			dst[i] = z[id] - top
-		}
-	}
-	for _, id := range ids {
-		if id >= 0 {
-			z[id] = float32(math.Inf(-1))
-		}
-	}
-	rest := float64(w.k.ExpSum(z, z, top))
-	w.k.Exp(dst, dst)
-	sum := rest
-	for _, x := range dst {
-		sum += float64(x)
-	}
-	for i, x := range dst {
-		dst[i] = float32(float64(x) / sum)
-	}
-	t.rest[r] = float32(rest / sum)
+	z, dst := t.z[part*t.v:][:t.v], t.dst[(t.row+part)*t.v:][:t.v]
+	w.k.Scale(dst, 1/w.k.ExpSum(dst, z, w.k.Max(z)))
 }
 
 func checkLabels(l *compute.SoftLabels, v, n int) {
@@ -159,17 +120,17 @@ func checkLabels(l *compute.SoftLabels, v, n int) {
 
 // head returns w in panels of V, for logits, and, if there are gradients, in panels of H.
 // A weight keeps both; a buffer may have changed and is packed anew.
-func (q *Queue) head(w compute.Buffer, v, hidden int, gradients bool) (forward, back packed) {
+func (q *Queue) head(op string, w compute.Buffer, v, hidden int, gradients bool) (forward, back packed) {
 	if t, ok := w.(*weight); ok {
 		if t.q8 != nil {
-			panic("cpu: SoftCE: the weight is Q8")
+			panic("cpu: " + op + ": the weight is Q8")
 		}
 		if gradients {
 			back = t.backward(q)
 		}
 		return t.packed, back
 	}
-	src := f32("SoftCE", w, v*hidden)
+	src := f32(op, w, v*hidden)
 	s := &q.train.ce
 	n := kern.PanelLen(v, hidden)
 	s.dw = slab.Resize(s.dw, n+kern.PanelLen(hidden, v))

@@ -92,24 +92,13 @@ func (q *queue) logits(k kernel, z, h, w uint64, m, v, hidden int) {
 
 // Probs computes distributions as gradients of soft labels, q − p, with all mass on token 0, whose
 // own probability is in the loss, and reads them back.
-func (q *queue) Probs(dst, rest []float32, h, w compute.Buffer, ids []int32, k, n int) {
+func (q *queue) Probs(dst []float32, h, w compute.Buffer, n int) {
 	const op = "Probs"
 	hidden := q.dev.bufferOf(op, h, compute.F32, 0).width()
 	check(len(w.Shape()) == 2, op, "dimensions of w", len(w.Shape()), 2)
 	v := w.Shape()[0]
 	check(w.Shape()[1] == hidden, op, "columns of w", w.Shape()[1], hidden)
-	check(len(dst) >= n*k, op, "len(dst)", len(dst), n*k)
-	if ids == nil {
-		check(k == v, op, "k without ids", k, v)
-	} else {
-		check(len(ids) >= n*k, op, "len(ids)", len(ids), n*k)
-		check(len(rest) >= n, op, "len(rest)", len(rest), n)
-		for i, id := range ids[:n*k] {
-			if int(id) >= v {
-				panic(fmt.Sprintf("cuda: %s: row %d: id %d, vocabulary of %d", op, i/k, id, v))
-			}
-		}
-	}
+	check(len(dst) >= n*v, op, "len(dst)", len(dst), n*v)
 	hb := q.dev.bufferOf(op, h, compute.F32, n*hidden)
 	_, kw, wp := q.lmHead(op, w, v, hidden)
 	rows := min(n, max(1, ceLogits/v))
@@ -123,7 +112,7 @@ func (q *queue) Probs(dst, rest []float32, h, w compute.Buffer, ids []int32, k, 
 	for i := range scale {
 		first.Prob[i], scale[i] = 1, 1
 	}
-	all, loss := make([]float32, rows*v), make([]float32, rows)
+	loss := make([]float32, rows)
 	for r := 0; r < n; r += rows {
 		m := min(rows, n-r)
 		a := crossArgs{z: z, loss: losses, labels: q.train.labels.ptr, width: int64(v), k: 1}
@@ -132,27 +121,10 @@ func (q *queue) Probs(dst, rest []float32, h, w compute.Buffer, ids []int32, k, 
 		}
 		q.logits(kw, z, hb.mem.ptr+4*uint64(r*hidden), wp, m, v, hidden)
 		launch(q, softCE, m, 1, 1, &a)
-		q.readAt(z, bytesOf(all[:m*v]))
+		q.readAt(z, bytesOf(dst[r*v:][:m*v]))
 		q.readAt(losses, bytesOf(loss[:m]))
 		for i := range m {
-			row := all[i*v:][:v]
-			row[0] = float32(math.Exp(-float64(loss[i])))
-			if ids == nil {
-				copy(dst[(r+i)*v:], row)
-				continue
-			}
-			at := (r + i) * k
-			for j, id := range ids[at : at+k] {
-				dst[at+j] = 0
-				if id >= 0 {
-					dst[at+j], row[id] = row[id], 0
-				}
-			}
-			sum := 0.0
-			for _, x := range row {
-				sum += float64(x)
-			}
-			rest[r+i] = float32(sum)
+			dst[(r+i)*v] = float32(math.Exp(-float64(loss[i])))
 		}
 	}
 	runtime.KeepAlive(hb)

@@ -42,6 +42,6 @@ func (b *Batch) teach(r *data.Record, n int) error {
 	}
 	b.taught = b.taught[:n*v]
 	f := b.exact.ops.Host(b.exact.last[h:(n+1)*h], n, h)
-	b.exact.ops.Probs(b.taught, nil, f, b.exact.lm, nil, v, n)
+	b.exact.ops.Probs(b.taught, f, b.exact.lm, n)
 	return nil
 }

@@ -299,9 +299,9 @@ func (q *Queue) SoftCE(loss, dh, dw, h, w compute.Buffer, labels *compute.SoftLa
 }
 
 // Probs counts as compute.TrainOps: logits, and five operations on each.
-func (q *Queue) Probs(dst, rest []float32, h, w compute.Buffer, ids []int32, k, n int) {
+func (q *Queue) Probs(dst []float32, h, w compute.Buffer, n int) {
 	t := time.Now()
-	q.TrainOps.Probs(dst, rest, h, w, ids, k, n)
+	q.TrainOps.Probs(dst, h, w, n)
 	rows, hidden, v := float64(n), width(h), float64(w.Shape()[0])
 	q.done("probs", t, rows*v*(2*hidden+5), 4*(rows*hidden+v*hidden+float64(len(dst))))
 }
