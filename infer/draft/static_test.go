@@ -230,6 +230,33 @@ func TestDrawnTreesSayWhatTheyWereDrawnFrom(t *testing.T) {
 	}
 }
 
+// What a maker makes for another temperature drafts as what is opened at that temperature.
+func TestAMakerServesAllTemperatures(t *testing.T) {
+	const hot = 4
+	for _, spec := range []string{"linear:draw=distinct", "static:binary-3,draw=distinct", "static:kary-3-3,draw=repeated", "sequoia:N=9,draw=repeated"} {
+		paths := func(mk *draft.Maker) string {
+			p, _ := draftTree(t, mk.New(), rowOf(8), 200, 20)
+			return fmt.Sprint(mk.Draw, nodePaths(p.Tree))
+		}
+		zero, one := opened(t, spec, draft.Env{Vocab: 8}), opened(t, spec, draft.Env{Vocab: 8, Temperature: 1})
+		want := map[float64]string{0: paths(zero), 1: paths(one), hot: paths(opened(t, spec, draft.Env{Vocab: 8, Temperature: hot}))}
+		if want[0] == want[1] || want[1] == want[hot] {
+			t.Errorf("%s drafts the same at temperatures 0, 1 and %d: %v", spec, hot, want)
+		}
+		for temperature, want := range want {
+			for _, from := range []*draft.Maker{zero, one} {
+				mk := from.At(temperature)
+				if got := paths(&mk); got != want {
+					t.Errorf("%s at %v: %s, want %s", spec, temperature, got, want)
+				}
+			}
+		}
+	}
+	if mk := opened(t, "static:binary-3", draft.Env{}); mk.At != nil {
+		t.Error("the likeliest children depend on the temperature")
+	}
+}
+
 // A token drawn again counts as a draw, but nothing hangs below it.
 func TestNothingHangsBelowADuplicate(t *testing.T) {
 	mk := opened(t, "static:kary-3-2,draw=repeated", draft.Env{Temperature: 1})
