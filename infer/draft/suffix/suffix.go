@@ -72,6 +72,12 @@ func (c *Cache) append(s suffixtree.Seq, tokens []int32) {
 	}
 }
 
+func (c *Cache) speculate(d, scratch *suffixtree.Draft, context []int32, l suffixtree.Limits) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.tree.Speculate(d, scratch, context, l)
+}
+
 // A Drafter drafts for one sequence at a time.
 type Drafter struct {
 	cfg    Config
@@ -146,9 +152,7 @@ func (d *Drafter) Grow(p *infer.Proposal, _ []infer.Row, _ infer.Chance) ([]int,
 	d.own.Speculate(&d.drafted[0], &d.scratch, d.newest, l)
 	d.from = 0
 	if d.cache != nil {
-		d.cache.mu.Lock()
-		d.cache.tree.Speculate(&d.drafted[1], &d.scratch, d.newest, l)
-		d.cache.mu.Unlock()
+		d.cache.speculate(&d.drafted[1], &d.scratch, d.newest, l)
 		if d.drafted[1].Score > d.drafted[0].Score {
 			d.from = 1
 		}
