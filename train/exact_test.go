@@ -10,6 +10,7 @@ import (
 
 	"talf/data"
 	"talf/model"
+	"talf/model/arch"
 	"talf/model/safetensors"
 	"talf/train/mix"
 )
@@ -37,6 +38,19 @@ func exactRuns() map[string]func() (Config, HeadJob) {
 			return cfg, HeadJob{Vocab: everySecond()}
 		},
 	}
+}
+
+// changedTarget returns tinyTarget with another function of the same weights.
+func changedTarget(t *testing.T, change func(*arch.Spec)) *model.Model {
+	t.Helper()
+	spec := tinySpec()
+	change(spec)
+	m, err := model.New(spec, safetensors.Of("changed target", tinyTensors()...), device(t, 1), model.Default())
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { m.Close() })
+	return m
 }
 
 // No bit depends on threads, on where the features come from, or on where the run was stopped.
@@ -75,12 +89,13 @@ func TestLabelsFromFeaturesDoNotChangeABit(t *testing.T) {
 }
 
 // The labels of a row are the target's own distribution after the token that the row is fed, up
-// to the rounding of the stored features to bfloat16; with a draft vocabulary, the part inside.
+// to the rounding of the stored features to bfloat16; with a draft vocabulary, the part inside. That
+// target multiplies its logits.
 func TestLabelsFromFeaturesAreTheTargets(t *testing.T) {
 	for name, of := range exactRuns() {
 		t.Run(name, func(t *testing.T) {
 			cfg, job := of()
-			target := tinyTarget(t, device(t, 1))
+			target := changedTarget(t, func(s *arch.Spec) { s.LogitScale = 3 })
 			job.Target, job.Data, job.Out = target, mix.Only(tinyData(t, target, 24, data.BF16)), t.TempDir()
 			h, _, err := newHeadTask(cfg, job)
 			if err != nil {
@@ -152,13 +167,7 @@ func TestLabelsFromFeaturesAreTheTargets(t *testing.T) {
 // stage it is.
 func TestLabelsThatFeaturesDoNotGiveAreRefused(t *testing.T) {
 	dev := device(t, 1)
-	spec := tinySpec()
-	spec.LogitCap = 30
-	capped, err := model.New(spec, safetensors.Of("capped target", tinyTensors()...), dev, model.Default())
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer capped.Close()
+	capped := changedTarget(t, func(s *arch.Spec) { s.LogitCap = 30 })
 	for _, c := range []struct {
 		target   *model.Model
 		network  string
