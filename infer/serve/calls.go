@@ -94,9 +94,7 @@ func (e *Engine) tell(ctx context.Context, p *wire.Prompt, inline bool) (chat.Pr
 		c["messages"], _ = json.Marshal(in)
 		b, _ := json.Marshal(c)
 		text, err := e.written(ctx, b)
-		if err == nil && !slices.ContainsFunc(form, func(m chat.Message) bool {
-			return slices.ContainsFunc(m.Calls, func(name string) bool { return !strings.Contains(text.Text, name) })
-		}) {
+		if err == nil && hasAll(text.Text, form) {
 			return text, nil
 		}
 		if ctx.Err() != nil {
@@ -110,6 +108,21 @@ func (e *Engine) tell(ctx context.Context, p *wire.Prompt, inline bool) (chat.Pr
 		}
 	}
 	return chat.Prompt{}, first
+}
+
+// hasAll reports whether a text has the names of all calls of messages in their order. It reads the
+// text once, however many calls there are.
+func hasAll(text string, messages []chat.Message) bool {
+	for i := range messages {
+		for _, name := range messages[i].Calls {
+			_, rest, ok := strings.Cut(text, name)
+			if !ok {
+				return false
+			}
+			text = rest
+		}
+	}
+	return true
 }
 
 // hasCalls reports whether messages may have calls of tools, or their results.

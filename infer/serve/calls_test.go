@@ -121,3 +121,22 @@ func TestToolsAreCalled(t *testing.T) {
 		}
 	}
 }
+
+// A template that leaves out a call of an earlier answer is not used for it.
+func TestCallsThatATemplateLosesAreRefused(t *testing.T) {
+	parts := servetest.Default()
+	var err error
+	parts.Template, err = chat.Parse("first", `{% for m in messages %}{{ m.content or '' }}{% for c in (m.tool_calls or [])[:1] %}<tool_call>`+
+		`{"name": "{{ c.function.name }}", "arguments": {{ c.function.arguments | tojson }}}</tool_call>{% endfor %}{% endfor %}`)
+	if err != nil {
+		t.Fatal(err)
+	}
+	url := servetest.Start(t, servetest.Setup{Dir: talftest.ChatModel(t), Parts: parts}).URL
+	const call = `{"function":{"name":"f","arguments":null}}`
+	for calls, want := range map[string]int{call: 200, call + "," + call: 400} {
+		status, _, b := do(t, "POST", url+"/v1/chat/completions", `{"messages":[{"role":"assistant","content":null,"tool_calls":[`+calls+`]}],"max_tokens":1}`)
+		if status != want || want == 400 && !strings.Contains(b, chat.ErrCalls.Error()) {
+			t.Errorf("%s: %d %s", calls, status, b)
+		}
+	}
+}

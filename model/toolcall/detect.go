@@ -84,13 +84,11 @@ func (f *Format) Describe(tools []Tool) string {
 	return b.String()
 }
 
-// A message is one of a conversation.
+// A message is what Rewrite reads of one of a conversation, or writes.
 type message struct {
-	Role      string          `json:"role"`
-	Content   string          `json:"content"`
-	Calls     []messageCall   `json:"tool_calls,omitempty"`
-	CallID    string          `json:"tool_call_id,omitempty"`
-	Reasoning json.RawMessage `json:"reasoning_content,omitempty"`
+	Role    string        `json:"role"`
+	Content string        `json:"content"`
+	Calls   []messageCall `json:"tool_calls,omitempty"`
 }
 
 type messageCall struct {
@@ -103,7 +101,8 @@ type messageCall struct {
 // Rewrite returns messages for a template that does not know of tools: calls are text of the
 // assistant, results text of the user, and what the tools are, text of the system. With told, or
 // without tools, the messages say nothing of the tools. Messages have text as content. For a template
-// that takes no message of the system, inline puts what it would say before the first message's text.
+// that takes no message of the system, inline puts what it would say before the text of the first message,
+// if that is no call and no result.
 func (s Style) Rewrite(messages []json.RawMessage, tools []Tool, inline bool) ([]json.RawMessage, error) {
 	var out []json.RawMessage
 	put := func(m message) {
@@ -114,56 +113,53 @@ func (s Style) Rewrite(messages []json.RawMessage, tools []Tool, inline bool) ([
 	if len(tools) > 0 && !s.Told {
 		system = s.Format.Describe(tools)
 	}
-	results := "" // of calls that follow each other
+	var results []string // of calls that follow each other
+	answered := func() {
+		if len(results) > 0 {
+			put(message{Role: "user", Content: strings.Join(results, "\n")})
+			results = nil
+		}
+	}
 	for i, raw := range messages {
 		var m message
 		if err := json.Unmarshal(raw, &m); err != nil {
 			return nil, fmt.Errorf("messages[%d]: %w", i, err)
 		}
-		if m.Role == "tool" && s.Format.plain {
-			if results != "" {
-				results += "\n"
-			}
-			results += "<tool_response>\n" + m.Content + "\n</tool_response>"
-			continue
-		}
-		if results != "" {
-			put(message{Role: "user", Content: results})
-			results = ""
-		}
-		switch {
-		case i == 0 && system != "":
+		if i == 0 && system != "" {
 			if m.Role == "system" {
-				put(message{Role: "system", Content: m.Content + "\n\n" + system})
+				put(message{Role: m.Role, Content: m.Content + "\n\n" + system})
 				continue
 			}
-			if inline {
+			if inline && m.Role != "tool" && len(m.Calls) == 0 {
 				put(message{Role: m.Role, Content: system + "\n\n" + m.Content})
 				continue
 			}
 			put(message{Role: "system", Content: system})
-			out = append(out, raw)
-		case len(m.Calls) > 0 && s.Format.plain:
-			var calls []Call
-			for _, c := range m.Calls {
-				args := string(c.Function.Arguments)
-				var text string
-				if json.Unmarshal(c.Function.Arguments, &text) == nil {
-					args = text
-				}
-				calls = append(calls, Call{c.Function.Name, args})
-			}
-			text := s.Format.Write(calls)
-			if m.Content != "" {
-				text = m.Content + "\n" + text
-			}
-			put(message{Role: chat.Assistant, Content: text})
-		default:
-			out = append(out, raw)
 		}
+		if m.Role == "tool" && s.Format.plain {
+			results = append(results, "<tool_response>\n"+m.Content+"\n</tool_response>")
+			continue
+		}
+		answered()
+		if len(m.Calls) == 0 || !s.Format.plain {
+			out = append(out, raw)
+			continue
+		}
+		var calls []Call
+		for _, c := range m.Calls {
+			args := string(c.Function.Arguments)
+			var text string
+			if json.Unmarshal(c.Function.Arguments, &text) == nil {
+				args = text
+			}
+			calls = append(calls, Call{c.Function.Name, args})
+		}
+		text := s.Format.Write(calls)
+		if m.Content != "" {
+			text = m.Content + "\n" + text
+		}
+		put(message{Role: chat.Assistant, Content: text})
 	}
-	if results != "" {
-		put(message{Role: "user", Content: results})
-	}
+	answered()
 	return out, nil
 }

@@ -159,3 +159,47 @@ func TestFormatsAreDetected(t *testing.T) {
 		}
 	}
 }
+
+// Templates that know nothing of tools get texts, whatever the first message is.
+func TestMessagesAreRewritten(t *testing.T) {
+	f, err := toolcall.Find("generic")
+	if err != nil {
+		t.Fatal(err)
+	}
+	told := f.Describe(tools)
+	type message struct{ Role, Content string }
+	const call, result = `{"role":"assistant","content":"So:","tool_calls":[{"function":{"name":"add","arguments":"{}"}}]}`, `{"role":"tool","tool_call_id":7,"content":"1"}`
+	written := message{"assistant", "So:\n" + f.Write([]toolcall.Call{{Name: "add", Arguments: "{}"}})}
+	results := message{"user", "<tool_response>\n1\n</tool_response>\n<tool_response>\n1\n</tool_response>"}
+	for _, c := range []struct {
+		inline   bool
+		messages []string
+		want     []message
+	}{
+		{false, []string{`{"role":"user","content":"Hi"}`, call, result, result}, []message{{"system", told}, {"user", "Hi"}, written, results}},
+		{false, []string{`{"role":"system","content":"Be."}`, result, result, `{"role":"user","content":"Hi"}`}, []message{{"system", "Be.\n\n" + told}, results, {"user", "Hi"}}},
+		{false, []string{result, result, call}, []message{{"system", told}, results, written}},
+		{false, []string{call}, []message{{"system", told}, written}},
+		{true, []string{`{"role":"user","content":"Hi"}`, call}, []message{{"user", told + "\n\nHi"}, written}},
+	} {
+		var in []json.RawMessage
+		for _, m := range c.messages {
+			in = append(in, json.RawMessage(m))
+		}
+		out, err := toolcall.Style{Format: f}.Rewrite(in, tools, c.inline)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var got []message
+		for _, raw := range out {
+			var m message
+			if err := json.Unmarshal(raw, &m); err != nil {
+				t.Fatal(err)
+			}
+			got = append(got, m)
+		}
+		if d := cmp.Diff(c.want, got); d != "" {
+			t.Errorf("%v: %s", c.messages, d)
+		}
+	}
+}

@@ -153,11 +153,11 @@ func (o *object) called() (changed bool) {
 			if f.err == nil && !toolName.MatchString(c.Function.Name) {
 				f.fail("name", "is %q, want 1 to 64 letters, digits, _, . and -", c.Function.Name)
 			}
-			args, _ := f.has("arguments")
-			if len(args) > 0 && args[0] == '"' {
+			args, ok := f.has("arguments")
+			if ok && args[0] == '"' {
 				args = json.RawMessage(f.text("arguments"))
 			}
-			if args = bytes.TrimSpace(args); len(args) == 0 {
+			if args = bytes.TrimSpace(args); !ok || len(args) == 0 {
 				args = json.RawMessage("{}")
 			}
 			if f.err == nil && (args[0] != '{' || open("", args).err != nil) {
