@@ -103,6 +103,17 @@ func TestToolsAreCalled(t *testing.T) {
 				}
 			}
 		}
+		// A stop text may end an answer within a call, or behind its arguments.
+		for stop, want := range map[string]string{`"\"b\""`: "stop", `"</tool_call>"`: "tool_calls"} {
+			status, _, b := do(t, "POST", url+"/v1/chat/completions", `{"messages":[{"role":"user","content":"Hi"}],`+someTools+`,"tool_choice":{"type":"function","function":{"name":"f"}},"seed":1,"stop":`+stop+`}`)
+			if status != 200 {
+				t.Fatalf("%d %s", status, b)
+			}
+			c := decode[calledAnswer](t, []byte(b)).Choices[0]
+			if len(c.Message.Calls) != 1 || c.Finish != want || json.Valid([]byte(c.Message.Calls[0].Function.Arguments)) != (want == "tool_calls") {
+				t.Errorf("stop %s: %s, want %s: %s", stop, c.Finish, want, b)
+			}
+		}
 		back := `{"messages":[{"role":"user","content":"Hi"},{"role":"assistant","content":null,"tool_calls":[{"id":"abcdef123","type":"function","function":{"name":"f","arguments":"{\"a\":\"x\"}"}}]},` +
 			`{"role":"tool","tool_call_id":"abcdef123","content":"3"}],` + someTools + `,"max_tokens":8`
 		for _, tail := range []string{`}`, `,"tool_choice":"none"}`, `,"tool_choice":"auto","stream":true}`, `,"response_format":{"type":"json_object"}}`} {

@@ -174,7 +174,7 @@ func (g *generation) end(a *running, d *infer.Delta) {
 	switch {
 	case d.Reason == infer.Length || g.req.NoAnswer:
 		a.choice.Finish = wire.Length
-	case a.called > 0:
+	case a.parser != nil && a.parser.Called(): // and none was cut off by a stop text
 		a.choice.Finish = wire.Called
 	}
 	if slices.Contains(g.req.Stop, d.Stop) { // and not one that the server added

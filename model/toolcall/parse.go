@@ -24,12 +24,14 @@ type Event struct {
 }
 
 // A Parser divides the text of an answer, in whatever pieces it comes, into what it says, what was
-// thought before, and calls. Text that looks like a call and is none is content. White space
-// between the three belongs to none of them. The zero value is not usable: Format.Parser makes one.
+// thought before, and calls. Text that looks like a call and is none is content; what was cut off
+// before the tool was known is nothing. White space between the three belongs to none of them. The
+// zero value is not usable: Format.Parser makes one.
 type Parser struct {
 	f     *Format
 	names []string
 	start bool // calls stand where the answer begins, or nowhere
+	text  bool // texts have a format, which may look like calls
 	// single: one call at most.
 	single bool
 
@@ -38,12 +40,11 @@ type Parser struct {
 	call   string                         // what was read of a call that is not known to be one
 	events []Event
 	json   object
-	named  int // calls that have begun
 }
 
 // Parser returns a parser for an answer to a.
 func (f *Format) Parser(a Ask) *Parser {
-	p := &Parser{f: f, start: f.anchored || a.Content != nil, single: f.single || a.Single, step: (*Parser).content}
+	p := &Parser{f: f, start: f.anchored || a.Content != nil, text: a.Content != nil, single: f.single || a.Single, step: (*Parser).content}
 	for i := range a.Tools {
 		p.names = append(p.names, a.Tools[i].Name)
 	}
@@ -68,8 +69,8 @@ func (p *Parser) Push(text string) []Event {
 // End returns the rest.
 func (p *Parser) End() []Event { return p.run(true) }
 
-// Calls is the number of calls so far.
-func (p *Parser) Calls() int { return p.named }
+// Called reports whether there are calls, and the last of them is whole.
+func (p *Parser) Called() bool { return p.json.ended }
 
 func (p *Parser) run(end bool) []Event {
 	p.events = nil
@@ -222,12 +223,23 @@ func (p *Parser) expect(read, all string) bool {
 			p.call += want
 			return p.to((*Parser).name)
 		case -1:
-			if !end {
-				return false
-			}
+			return p.cut(end)
 		}
 		return p.broken()
 	})
+}
+
+// cut is for what may become a call. If the answer ends there, nothing else could have come of it,
+// unless a text of a format could.
+func (p *Parser) cut(end bool) bool {
+	if !end {
+		return false
+	}
+	if p.text && !p.Called() {
+		return p.broken()
+	}
+	p.call, p.buf = "", ""
+	return false
 }
 
 // broken takes back what looked like a call.
@@ -244,10 +256,8 @@ func (p *Parser) name(end bool) bool {
 		case 1:
 			return p.begin(name)
 		case -1:
-			if !end {
-				// Whatever else the names are, one of them may still come.
-				return false
-			}
+			// Whatever else the names are, one of them may still come.
+			return p.cut(end)
 		}
 	}
 	return p.broken()
@@ -256,7 +266,6 @@ func (p *Parser) name(end bool) bool {
 // begin is what happens once a call is known.
 func (p *Parser) begin(name string) bool {
 	p.call = ""
-	p.named++
 	p.emit(Begin, name)
 	p.json = object{}
 	return p.to((*Parser).arguments)
@@ -289,15 +298,13 @@ func (p *Parser) after(end bool) bool {
 		p.buf = p.buf[len(next):]
 		p.call = next[len(f.after):]
 		return p.to((*Parser).name)
-	case !end && !p.single && len(p.buf) < len(next) && strings.HasPrefix(next, p.buf):
-		return false
-	case strings.HasPrefix(p.buf, last):
-		p.buf = p.buf[len(last):]
-	case strings.HasPrefix(last, p.buf): // of an answer that was cut off
+	case !p.single && strings.HasPrefix(next, p.buf), strings.HasPrefix(last, p.buf):
 		if !end {
 			return false
 		}
-		p.buf = ""
+		p.buf = "" // of an answer that was cut off
+	case strings.HasPrefix(p.buf, last):
+		p.buf = p.buf[len(last):]
 	}
 	return p.to((*Parser).ended)
 }
@@ -350,7 +357,11 @@ func (o *object) read(s string) int {
 func (p *Parser) header(end bool) bool {
 	i := strings.Index(p.buf, messageMark)
 	if i < 0 {
-		if end || len(p.buf) > maxHeader { // it is none
+		heads := func(mark string) bool { return strings.HasPrefix(p.buf, mark) || strings.HasPrefix(mark, p.buf) }
+		switch {
+		case end && (heads(startMark) || heads(channelMark) || heads(" "+recipient)): // of an answer that was cut off
+			p.buf = ""
+		case end || len(p.buf) > maxHeader: // it is none
 			return p.to((*Parser).rest)
 		}
 		return false

@@ -104,6 +104,8 @@ func TestTextIsDivided(t *testing.T) {
 		{"harmony", "<|channel|>analysis<|message|>Hm.<|end|><|start|>assistant<|channel|>final<|message|>Yes.", toolcall.Silent, events{
 			{Kind: toolcall.Reasoning, Text: "Hm."}, {Kind: toolcall.Content, Text: "Yes."},
 		}},
+		{"hermes", "a <tool_ca", toolcall.Silent, events{{Kind: toolcall.Content, Text: "a <tool_ca"}}},
+		{"harmony", "Hm", toolcall.Silent, events{{Kind: toolcall.Content, Text: "Hm"}}},
 	} {
 		f, err := toolcall.Find(c.format)
 		if err != nil {
@@ -112,6 +114,56 @@ func TestTextIsDivided(t *testing.T) {
 		for n := 1; n < 12; n++ {
 			if d := cmp.Diff(c.want, joined(f.Parser(toolcall.Ask{Tools: tools, Thinking: c.thinking}), c.text, n)); d != "" {
 				t.Errorf("%s, %q in pieces of %d: %s", c.format, c.text, n, d)
+			}
+		}
+	}
+}
+
+// Of an answer that is cut off anywhere, what was certain stays: text, names and the beginning of
+// arguments. Nothing of what is written around calls becomes content.
+func TestAnswersAreCutOff(t *testing.T) {
+	calls := []toolcall.Call{{Name: "add", Arguments: `{"a": 1}`}, {Name: "add.all", Arguments: `{}`}}
+	const content = "Look:"
+	for _, name := range toolcall.Names() {
+		f, err := toolcall.Find(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		some, before, text := calls, content, content
+		switch name {
+		case "llama3":
+			some, before, text = calls[:1], "", ""
+		case "harmony":
+			some, before = calls[:1], "<|channel|>commentary<|message|>"+content+"<|end|><|start|>assistant"
+		}
+		begun := before + strings.TrimSuffix(f.Write(some), "<|call|>")
+		for n := len(before); n <= len(begun); n++ {
+			for size := 1; size < 4; size++ {
+				p := f.Parser(toolcall.Ask{Tools: tools})
+				said, args, named := "", "", 0
+				for _, e := range joined(p, begun[:n], size) {
+					switch e.Kind {
+					case toolcall.Content:
+						said += e.Text
+					case toolcall.Begin:
+						if e.Text != some[named].Name {
+							t.Errorf("%s: %q is called, want %q", name, e.Text, some[named].Name)
+						}
+						named++
+						args = ""
+					case toolcall.Arguments:
+						args += e.Text
+					}
+				}
+				whole := named > 0 && args == some[named-1].Arguments
+				if named > 0 && !strings.HasPrefix(some[named-1].Arguments, args) || p.Called() != whole {
+					t.Errorf("%s, %q: arguments %q, called %v", name, begun[:n], args, p.Called())
+				}
+				// The beginning of a mark may be text.
+				call := strings.Contains(begun[:n], "add") || name != "llama3" && strings.Contains(begun[:n], `"name"`)
+				if call && said != text {
+					t.Errorf("%s, %q: content %q", name, begun[:n], said)
+				}
 			}
 		}
 	}
