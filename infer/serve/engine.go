@@ -37,8 +37,6 @@ type EngineConfig struct {
 	Methods []string
 	MaxWait time.Duration // of a request in the queue; 0: any
 	Version string        // what determines the answers, with their seeds
-	// Calls names the format of tool calls; "": that of the template.
-	Calls string
 }
 
 // An Engine is the Core of a server that decodes with a loop.
@@ -86,11 +84,6 @@ func NewEngine(c EngineConfig) (_ *Engine, err error) {
 	}
 	if e.style, err = toolcall.Detect(context.Background(), c.Template); err != nil {
 		return nil, err
-	}
-	if c.Calls != "" {
-		if e.style.Format, err = toolcall.Find(c.Calls); err != nil {
-			return nil, err
-		}
 	}
 	for _, text := range append(slices.Clone(c.Methods), plain) {
 		if e.makers[text] != nil {

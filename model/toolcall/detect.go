@@ -22,7 +22,7 @@ type Style struct {
 // probe is a conversation that calls a tool of an unlikely name.
 const probe = `{"messages":[{"role":"user","content":"Question"},{"role":"assistant","content":null,"tool_calls":[{"type":"function","id":"abcdef123",` +
 	`"function":{"name":"probed_tool","arguments":"{\"unlikely\": 1}"}}]},{"role":"tool","name":"probed_tool","tool_call_id":"abcdef123","content":"1"}],` +
-	`"tools":[{"type":"function","function":{"name":"probed_tool","description":"described","parameters":{"type":"object","properties":{"unlikely":{"type":"integer"}}}}}]}`
+	`"tools":[{"type":"function","function":{"name":"probed_tool","description":"probed_description","parameters":{"type":"object","properties":{"unlikely":{"type":"integer"}}}}}]}`
 
 // Detect finds out how a template writes calls, by having it write one. Without a template, and for
 // one that writes none in a known format, the format is the plain one.
@@ -54,7 +54,7 @@ func Detect(ctx context.Context, t *chat.Template) (Style, error) {
 				want = recipient + "probed_tool" + channelMark
 			}
 			if strings.Contains(text, squeezed(want)) {
-				return Style{Format: f, Told: strings.Contains(text, "described"), Thinks: t.Mentions(thinkOpen)}, nil
+				return Style{Format: f, Told: strings.Contains(text, "probed_description"), Thinks: t.Mentions(thinkOpen)}, nil
 			}
 		}
 	}

@@ -5,8 +5,6 @@ package toolcall
 
 import (
 	"encoding/json"
-	"fmt"
-	"slices"
 	"strings"
 )
 
@@ -48,9 +46,6 @@ type Format struct {
 	channels bool     // the answer is divided into channels; of the above only name, single and marks count
 	plain    bool     // no template writes it: messages have to say how it is done
 }
-
-// Name is that by which a flag names a format.
-func (f *Format) Name() string { return f.name }
 
 // Marks are the texts that tokenizers have as tokens of their own, which a reader has to see even
 // if they are special.
@@ -109,24 +104,6 @@ var formats = []*Format{
 }
 
 var deepseekMarks = []string{"<｜tool▁calls▁begin｜>", "<｜tool▁call▁begin｜>", "<｜tool▁sep｜>", "<｜tool▁call▁end｜>", "<｜tool▁calls▁end｜>"}
-
-// Names lists the formats.
-func Names() []string {
-	var out []string
-	for _, f := range formats {
-		out = append(out, f.name)
-	}
-	return out
-}
-
-// Find returns the format of a name.
-func Find(name string) (*Format, error) {
-	i := slices.IndexFunc(formats, func(f *Format) bool { return f.name == name })
-	if i < 0 {
-		return nil, fmt.Errorf("no format of tool calls is named %q, want one of %s", name, strings.Join(Names(), ", "))
-	}
-	return formats[i], nil
-}
 
 // Write returns calls as a model writes them.
 func (f *Format) Write(calls []Call) string {

@@ -3,11 +3,14 @@ package toolcall_test
 import (
 	"context"
 	"encoding/json"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
 
+	"talf/internal/golden"
 	"talf/model/chat"
 	"talf/model/grammar"
 	"talf/model/grammar/grammartest"
@@ -43,10 +46,7 @@ func joined(p *toolcall.Parser, text string, n int) []toolcall.Event {
 func TestCallsAreWrittenAndReadAlike(t *testing.T) {
 	calls := []toolcall.Call{{Name: "add", Arguments: `{"a": 1}`}, {Name: "add.all", Arguments: `{}`}}
 	for _, name := range toolcall.Names() {
-		f, err := toolcall.Find(name)
-		if err != nil {
-			t.Fatal(err)
-		}
+		f := toolcall.Find(name)
 		some := calls
 		if name == "llama3" || name == "harmony" {
 			some = calls[:1]
@@ -107,10 +107,7 @@ func TestTextIsDivided(t *testing.T) {
 		{"hermes", "a <tool_ca", toolcall.Silent, events{{Kind: toolcall.Content, Text: "a <tool_ca"}}},
 		{"harmony", "Hm", toolcall.Silent, events{{Kind: toolcall.Content, Text: "Hm"}}},
 	} {
-		f, err := toolcall.Find(c.format)
-		if err != nil {
-			t.Fatal(err)
-		}
+		f := toolcall.Find(c.format)
 		for n := 1; n < 12; n++ {
 			if d := cmp.Diff(c.want, joined(f.Parser(toolcall.Ask{Tools: tools, Thinking: c.thinking}), c.text, n)); d != "" {
 				t.Errorf("%s, %q in pieces of %d: %s", c.format, c.text, n, d)
@@ -125,10 +122,7 @@ func TestAnswersAreCutOff(t *testing.T) {
 	calls := []toolcall.Call{{Name: "add", Arguments: `{"a": 1}`}, {Name: "add.all", Arguments: `{}`}}
 	const content = "Look:"
 	for _, name := range toolcall.Names() {
-		f, err := toolcall.Find(name)
-		if err != nil {
-			t.Fatal(err)
-		}
+		f := toolcall.Find(name)
 		some, before, text := calls, content, content
 		switch name {
 		case "llama3":
@@ -176,10 +170,7 @@ func FuzzParser(f *testing.F) {
 	}
 	f.Fuzz(func(t *testing.T, which byte, text string, n byte) {
 		names := toolcall.Names()
-		format, err := toolcall.Find(names[int(which)%len(names)])
-		if err != nil {
-			t.Fatal(err)
-		}
+		format := toolcall.Find(names[int(which)%len(names)])
 		ask := toolcall.Ask{Tools: tools, Thinking: toolcall.Thinking(which % 3)}
 		whole := joined(format.Parser(ask), text, len(text)+1)
 		if d := cmp.Diff(whole, joined(format.Parser(ask), text, 1+int(n))); d != "" {
@@ -196,10 +187,15 @@ func FuzzParser(f *testing.F) {
 }
 
 func TestFormatsAreDetected(t *testing.T) {
+	const each = `{% for m in messages %}{% for c in m.tool_calls or [] %}`
+	const arguments = `{{ c.function.arguments | tojson }}`
 	for want, source := range map[string]string{
-		"hermes":  `{% for t in tools %}{{ t | tojson }}{% endfor %}{% for m in messages %}{% for c in m.tool_calls or [] %}<tool_call>{"name": "{{ c.function.name }}", "arguments": {{ c.function.arguments | tojson }}}</tool_call>{% endfor %}{% endfor %}`,
-		"generic": `{% for m in messages %}{{ m.content }}{% endfor %}`,
-		"llama3":  `{% for m in messages %}{% for c in m.tool_calls or [] %}{"name": "{{ c.function.name }}", "parameters": {{ c.function.arguments | tojson }}}{% endfor %}{% endfor %}`,
+		"hermes":        `{% for t in tools %}{{ t | tojson }}{% endfor %}` + each + `<tool_call>{"name": "{{ c.function.name }}", "arguments": ` + arguments + `}</tool_call>{% endfor %}{% endfor %}`,
+		"generic":       `{% for m in messages %}{{ m.content }}{% endfor %}as described`,
+		"llama3":        each + `{"name": "{{ c.function.name }}", "parameters": ` + arguments + `}{% endfor %}{% endfor %}`,
+		"mistral-v11":   each + `[TOOL_CALLS]{{ c.function.name }}[ARGS]` + arguments + `{% endfor %}{% endfor %}`,
+		"deepseek-v3.1": each + `<｜tool▁calls▁begin｜><｜tool▁call▁begin｜>{{ c.function.name }}<｜tool▁sep｜>` + arguments + `<｜tool▁call▁end｜><｜tool▁calls▁end｜>{% endfor %}{% endfor %}`,
+		"harmony":       each + `<|start|>assistant to=functions.{{ c.function.name }}<|channel|>commentary json<|message|>` + arguments + `<|call|>{% endfor %}{% endfor %}`,
 	} {
 		tmpl, err := chat.Parse("test", source)
 		if err != nil {
@@ -207,17 +203,47 @@ func TestFormatsAreDetected(t *testing.T) {
 		}
 		s, err := toolcall.Detect(context.Background(), tmpl)
 		if err != nil || s.Format.Name() != want || s.Told != (want == "hermes") {
-			t.Errorf("%s: %+v, %v", want, s, err)
+			t.Errorf("%s: %s, told %v, %v", want, s.Format.Name(), s.Told, err)
+		}
+	}
+}
+
+// The templates of published models are known for what they are.
+func TestPublishedTemplates(t *testing.T) {
+	dir := t.TempDir()
+	if err := os.WriteFile(filepath.Join(dir, "tokenizer_config.json"), []byte(`{"bos_token":"<s>","eos_token":"</s>"}`), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	type style struct {
+		Format       string
+		Told, Thinks bool
+	}
+	for name, want := range map[string]style{
+		"Qwen-Qwen2.5-7B-Instruct":                 {"hermes", true, false},
+		"Qwen-Qwen3-0.6B":                          {"hermes", true, true},
+		"deepseek-ai-DeepSeek-R1-Distill-Llama-8B": {"deepseek", false, true},
+		"google-gemma-2-2b-it":                     {"generic", false, false},
+		"meta-llama-Llama-3.1-8B-Instruct":         {"llama3", true, false},
+		"microsoft-Phi-3.5-mini-instruct":          {"generic", false, false},
+		"mistralai-Mistral-Nemo-Instruct-2407":     {"mistral", true, false},
+	} {
+		tmpl, err := chat.LoadFile(golden.Shared(t, "data/chat/"+name+".jinja"))
+		if err == nil {
+			tmpl, err = tmpl.WithTokens(dir)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		s, err := toolcall.Detect(context.Background(), tmpl)
+		if got := (style{s.Format.Name(), s.Told, s.Thinks}); err != nil || got != want {
+			t.Errorf("%s: %+v, want %+v: %v", name, got, want, err)
 		}
 	}
 }
 
 // Templates that know nothing of tools get texts, whatever the first message is.
 func TestMessagesAreRewritten(t *testing.T) {
-	f, err := toolcall.Find("generic")
-	if err != nil {
-		t.Fatal(err)
-	}
+	f := toolcall.Find("generic")
 	told := f.Describe(tools)
 	type message struct{ Role, Content string }
 	const call, result = `{"role":"assistant","content":"So:","tool_calls":[{"function":{"name":"add","arguments":"{}"}}]}`, `{"role":"tool","tool_call_id":7,"content":"1"}`
