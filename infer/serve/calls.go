@@ -164,8 +164,13 @@ func (e *Engine) lexicon() toolcall.Lexicon {
 // calls compiles the grammar of an answer that may call tools.
 func (e *Engine) calls(j *Job, a *toolcall.Ask) (*constrain.Constraint, *wire.Error) {
 	t := j.Request.Prompts[0].Tools
-	key, _ := json.Marshal([]any{a.Tools, a.Required, a.Single, a.Thinking, j.Request.Format}) // texts and numbers
-	c, err := e.formats.keep(j.Tenant, constrain.Format{Kind: "tools", Text: string(key)}, func(v *grammar.Vocabulary) (*constrain.Constraint, error) {
+	var key strings.Builder // of what the grammar depends on
+	fmt.Fprintf(&key, "%v %v %d %q %q", a.Required, a.Single, a.Thinking, j.Request.Format.Kind, j.Request.Format.Text)
+	for i := range a.Tools {
+		x := &a.Tools[i]
+		fmt.Fprintf(&key, "\n%s %v %d %s", x.Name, x.Strict, len(x.Parameters), x.Parameters)
+	}
+	c, err := e.formats.keep(j.Tenant, constrain.Format{Kind: "tools", Text: key.String()}, func(v *grammar.Vocabulary) (*constrain.Constraint, error) {
 		g, err := e.style.Format.Grammar(*a, e.lexicon())
 		if err != nil {
 			return nil, err

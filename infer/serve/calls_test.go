@@ -114,6 +114,18 @@ func TestToolsAreCalled(t *testing.T) {
 				t.Errorf("stop %s: %s, want %s: %s", stop, c.Finish, want, b)
 			}
 		}
+		// Grammars are kept, and taken for nothing else.
+		for _, value := range []string{"p", "q", "p"} {
+			status, _, b := do(t, "POST", url+"/v1/chat/completions", `{"messages":[{"role":"user","content":"Hi"}],"tool_choice":"required","parallel_tool_calls":false,"seed":1,`+
+				`"tools":[{"type":"function","function":{"name":"f","parameters":{"properties":{"a":{"const":"`+value+`"}},"required":["a"],"additionalProperties":false}}}]}`)
+			if status != 200 {
+				t.Fatalf("%d %s", status, b)
+			}
+			calls := decode[calledAnswer](t, []byte(b)).Choices[0].Message.Calls
+			if len(calls) != 1 || !strings.Contains(calls[0].Function.Arguments, `"`+value+`"`) {
+				t.Errorf("%s: %s", value, b)
+			}
+		}
 		back := `{"messages":[{"role":"user","content":"Hi"},{"role":"assistant","content":null,"tool_calls":[{"id":"abcdef123","type":"function","function":{"name":"f","arguments":"{\"a\":\"x\"}"}}]},` +
 			`{"role":"tool","tool_call_id":"abcdef123","content":"3"}],` + someTools + `,"max_tokens":8`
 		for _, tail := range []string{`}`, `,"tool_choice":"none"}`, `,"tool_choice":"auto","stream":true}`, `,"response_format":{"type":"json_object"}}`} {
