@@ -103,6 +103,25 @@ func TestToolsAreCalled(t *testing.T) {
 				}
 			}
 		}
+		// An answer that calls nothing is that of plain decoding.
+		for _, temperature := range []string{"0", "0.8", "1.5"} {
+			ask := fmt.Sprintf(`"messages":[{"role":"user","content":"Hi"}],%s`, someTools)
+			rest := `,"max_tokens":40,"seed":3,"stop":["\nUser:"],"temperature":` + temperature + `}`
+			_, _, b := do(t, "POST", url+"/tokenize", "{"+ask+"}")
+			prompt := decode[struct{ Tokens json.RawMessage }](t, []byte(b)).Tokens
+			status, _, b := do(t, "POST", url+"/v1/completions", fmt.Sprintf(`{"prompt":%s,"talf":{"off":true}`, prompt)+rest)
+			if status != 200 {
+				t.Fatalf("%d %s", status, b)
+			}
+			want := decode[chatAnswer](t, []byte(b)).Choices[0].Text
+			status, _, b = do(t, "POST", url+"/v1/chat/completions", "{"+ask+rest)
+			if status != 200 {
+				t.Fatalf("%d %s", status, b)
+			}
+			if got := decode[chatAnswer](t, []byte(b)).Choices[0].Message.Content; got != want || want == "" {
+				t.Errorf("at %s: %q, want %q", temperature, got, want)
+			}
+		}
 		// A stop text may end an answer within a call, or behind its arguments.
 		for stop, want := range map[string]string{`"\"b\""`: "stop", `"</tool_call>"`: "tool_calls"} {
 			status, _, b := do(t, "POST", url+"/v1/chat/completions", `{"messages":[{"role":"user","content":"Hi"}],`+someTools+`,"tool_choice":{"type":"function","function":{"name":"f"}},"seed":1,"stop":`+stop+`}`)
