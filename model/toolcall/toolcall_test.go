@@ -163,6 +163,27 @@ func TestAnswersAreCutOff(t *testing.T) {
 	}
 }
 
+// A text of a format that is cut off may look like a call, unless it follows one.
+func TestTextsOfAFormatAreCutOff(t *testing.T) {
+	type events = []toolcall.Event
+	ask := toolcall.Ask{Tools: tools, Content: func(b *grammar.Builder) (grammar.Expr, error) { return b.Text("{}"), nil }}
+	call := events{{Kind: toolcall.Begin, Text: "add.all"}, {Kind: toolcall.Arguments, Text: "{}"}}
+	for _, c := range []struct {
+		format, text string
+		want         events
+	}{
+		{"llama3", `{"name": "ad`, events{{Kind: toolcall.Content, Text: `{"name": "ad`}}},
+		{"hermes", "<tool_call>\n{\"name\": \"add.all\", \"arguments\": {}}\n</tool_call>\n<tool_call>\n{\"name\": \"ad", call},
+		{"hermes", "<tool_call>\n{\"name\": \"add.all\", \"arguments\": {}}\n</tool_call>\n<tool_", call},
+	} {
+		for n := 1; n < 9; n++ {
+			if d := cmp.Diff(c.want, joined(toolcall.Find(c.format).Parser(ask), c.text, n)); d != "" {
+				t.Errorf("%s, %q in pieces of %d: %s", c.format, c.text, n, d)
+			}
+		}
+	}
+}
+
 // However an answer is divided into pieces, its parts are the same, and none is longer than it.
 func FuzzParser(f *testing.F) {
 	for i, text := range []string{"<think>a</think><tool_call>\n{\"name\": \"add\", \"arguments\": {}}\n</tool_call>", `[TOOL_CALLS][{"name": "add", "arguments": {}}]`, `{"name": "add", "parameters": {}}`} {
