@@ -46,7 +46,7 @@ const chunk = 4 << 20
 
 // Model writes the model in dir to the new or empty directory out, whole or not at all,
 // with its matrices as Q8 or BF16. Vectors and other files are unchanged. dir may be a GGUF
-// file, of which q8 keeps the integers and scales where it has them. The file
+// file, or have experts in MXFP4; q8 keeps the integers and scales of their blocks where it has them. The file
 // records the hash of the original weights, so heads trained for these also run with
 // the new ones. The weights are read twice and are never all in memory together.
 func Model(ctx context.Context, dir, out string, as compute.DType) (*Result, error) {
@@ -61,7 +61,7 @@ func Model(ctx context.Context, dir, out string, as compute.DType) (*Result, err
 		return nil, err
 	}
 	defer func() { _ = set.Close() }() // read-only
-	if !gguf.Is(dir) && model.Stored(set) == compute.Q8 {
+	if quantized(set) {
 		return nil, fmt.Errorf("%s: the weights are q8 already", dir)
 	}
 	to, err := durable.NewDir(out)
@@ -82,6 +82,15 @@ func Model(ctx context.Context, dir, out string, as compute.DType) (*Result, err
 	}
 	r.Out = out
 	return r, nil
+}
+
+// quantized says whether Model wrote the set's weights, as q8. Blocks of other formats are not those.
+func quantized(set *safetensors.Set) bool {
+	return slices.ContainsFunc(set.Names(), func(name string) bool {
+		of, isScale := strings.CutSuffix(name, model.ScaleSuffix)
+		ints, ok := set.Describe(of)
+		return isScale && ok && ints.DType == "I8"
+	})
 }
 
 func copyFile(to *durable.Dir, dir, name string) error {

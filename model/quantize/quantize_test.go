@@ -6,12 +6,14 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
 	"talf/compute"
 	"talf/compute/cpu/kern"
 	"talf/internal/durable"
+	"talf/internal/golden"
 	"talf/model"
 	"talf/model/modeltest"
 	"talf/model/safetensors"
@@ -124,5 +126,59 @@ func TestAFailureDoesNotObstructTheNextAttempt(t *testing.T) {
 	}
 	if _, err := Model(t.Context(), dir, t.TempDir(), compute.F32); err == nil {
 		t.Error("quantised to F32")
+	}
+}
+
+// The experts of a published gpt-oss are in blocks, but not in those of q8. Both types have their values.
+func TestExpertsInMXFP4AreConverted(t *testing.T) {
+	dir := golden.File(t, "hf-more/gpt-oss-mxfp4")
+	from, err := safetensors.OpenDir(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer from.Close()
+	for _, as := range []compute.DType{compute.BF16, compute.Q8} {
+		out := filepath.Join(t.TempDir(), "out")
+		if _, err := Model(t.Context(), dir, out, as); err != nil {
+			t.Fatal(err)
+		}
+		to, err := safetensors.OpenDir(out)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer to.Close()
+		experts := 0
+		for _, name := range from.Names() {
+			x, _ := from.Tensor(name)
+			if x.DType != "MXFP4" {
+				continue
+			}
+			experts++
+			want, err := x.Float32s()
+			if err != nil {
+				t.Fatal(err)
+			}
+			got, ok := to.Tensor(name)
+			var values []float32
+			if as == compute.BF16 {
+				values, err = got.Float32s()
+			} else {
+				scale, _ := to.Tensor(name + model.ScaleSuffix)
+				scales, scalesErr := scale.Float32s()
+				err = scalesErr
+				for i, b := range got.Data {
+					values = append(values, float32(int8(b))*scales[i/kern.Q8Block]) // whole blocks a row
+				}
+			}
+			if err != nil || !ok || !slices.Equal(values, want) {
+				t.Errorf("%v: %s (%v) has not the values of its blocks: %v", as, name, ok, err)
+			}
+		}
+		if experts == 0 {
+			t.Error("no tensor of MXFP4")
+		}
+		if again, err := Model(t.Context(), out, filepath.Join(t.TempDir(), "again"), as); as == compute.Q8 && (err == nil || !strings.Contains(err.Error(), "q8 already")) {
+			t.Errorf("quantised again: %+v, %v", again, err)
+		}
 	}
 }
