@@ -11,7 +11,7 @@ import (
 	"talf/model"
 )
 
-// families are the models of data/hf-more. Its README says what each has and where the tolerance
+// families are the models of internal/golden/testdata/hf-more. Its README says what each has and where the tolerance
 // comes from.
 var families = []string{
 	"gemma2", "gemma3", "phi3", "olmo2", "granite", "smollm3", "starcoder2", "cohere2",
@@ -23,7 +23,7 @@ var families = []string{
 func TestFamiliesAgreeWithTransformers(t *testing.T) {
 	for _, name := range families {
 		t.Run(name, func(t *testing.T) {
-			dir, want := fixture(t, "data/hf-more/"+name)
+			dir, want := fixture(t, "hf-more/"+name)
 			m := load(t, dir, device(t, kern.Best(), 2), model.Default())
 			if err := m.Tap(all(m)...); err != nil {
 				t.Fatal(err)
@@ -93,7 +93,7 @@ func TestTreesOfFamiliesHaveThePlainBits(t *testing.T) {
 	}
 	for _, name := range families {
 		t.Run(name, func(t *testing.T) {
-			dir, _ := fixture(t, "data/hf-more/"+name)
+			dir, _ := fixture(t, "hf-more/"+name)
 			treesHaveThePlainBits(t, dir, kern.Best(), rounds)
 		})
 	}
@@ -104,7 +104,7 @@ func TestTreesOfFamiliesHaveThePlainBits(t *testing.T) {
 func TestSmallWeightsOfFamilies(t *testing.T) {
 	for _, name := range families {
 		t.Run(name, func(t *testing.T) {
-			dir, want := fixture(t, "data/hf-more/"+name)
+			dir, want := fixture(t, "hf-more/"+name)
 			ids := ints(t, want, "input_ids")
 			for _, dt := range []compute.DType{compute.BF16, compute.Q8} {
 				m := load(t, dir, device(t, kern.Best(), 2), model.Options{DType: dt, MaxRows: 512})
@@ -121,7 +121,7 @@ func TestSmallWeightsOfFamilies(t *testing.T) {
 // A model with longrope has the short divisors up to its original length, where its context ends:
 // the reference's text crosses that length.
 func TestLongRopeUpToTheOriginalLength(t *testing.T) {
-	dir, want := fixture(t, "data/hf-more/phi3-longrope")
+	dir, want := fixture(t, "hf-more/phi3-longrope")
 	m := load(t, dir, device(t, kern.Best(), 2), model.Default())
 	prompt, ids := ints(t, want, "cross_prompt"), ints(t, want, "cross_ids")
 	n := m.Spec().MaxPos - len(prompt) + 1 // the last token follows the last position

@@ -11,7 +11,7 @@ import (
 	"talf/compute"
 )
 
-// What the families of data/hf-more make of missing keys, of published spellings and of those of
+// What the families of hf-more make of missing keys, of published spellings and of those of
 // transformers 5 is what transformers 5.23 makes of them.
 func TestVariantsOfFamilies(t *testing.T) {
 	const tanh = compute.GELUTanh
