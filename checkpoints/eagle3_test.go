@@ -25,7 +25,7 @@ var eagle3Targets = map[string]string{"plain": "llama", "norms": "qwen3", "targe
 
 func eagle3Target(t testing.TB, name string) (string, *model.Model) {
 	t.Helper()
-	dir := golden.Shared(t, "data/eagle3/targets/"+eagle3Targets[name])
+	dir := golden.File(t, "eagle3/targets/"+eagle3Targets[name])
 	dev, err := cpu.New(cpu.Default())
 	if err != nil {
 		t.Fatal(err)
@@ -100,7 +100,7 @@ func TestEagle3HeadsAreTheSameInEveryLayout(t *testing.T) {
 	}
 	for name, problems := range bad {
 		t.Run(name, func(t *testing.T) {
-			dir := golden.Shared(t, "data/eagle3/"+name)
+			dir := golden.File(t, "eagle3/"+name)
 			targetDir, m := eagle3Target(t, name)
 			want := loadDrafted(t, filepath.Join(dir, "eagle"), m)
 			if got := loadDrafted(t, filepath.Join(dir, "speculators"), m); !slices.Equal(got, want) {
@@ -164,9 +164,9 @@ func TestEagle3HeadsAreTheSameInEveryLayout(t *testing.T) {
 // SpecForge's ids are one less than boundaries; what is written are boundaries, and a verifier that
 // readers find from wherever they run.
 func TestWrittenTapsAreBoundariesAndPathsAbsolute(t *testing.T) {
-	dir := golden.Shared(t, "data/eagle3/norms/eagle")
+	dir := golden.File(t, "eagle3/norms/eagle")
 	d := openDraft(t, dir)
-	targetDir := golden.Shared(t, "data/eagle3/targets/qwen3")
+	targetDir := golden.File(t, "eagle3/targets/qwen3")
 	base := t.TempDir()
 	if err := os.CopyFS(filepath.Join(base, "target"), os.DirFS(targetDir)); err != nil {
 		t.Fatal(err)
@@ -236,7 +236,7 @@ func TestWrittenTapsAreBoundariesAndPathsAbsolute(t *testing.T) {
 
 // A model card says what the head is for and how it is served, whatever its target is called.
 func TestExportsHaveAModelCard(t *testing.T) {
-	d := openDraft(t, golden.Shared(t, "data/eagle3/norms/eagle"))
+	d := openDraft(t, golden.File(t, "eagle3/norms/eagle"))
 	for name, want := range map[string]string{
 		"org/model":        "base_model: \"org/model\"\n",
 		"it's\n# a | name": `'it'\''s # a \| name'`,
@@ -299,7 +299,7 @@ func TestExportsHaveAModelCard(t *testing.T) {
 // have no embedding.
 func TestEaglesOwnEagle3FilesLoad(t *testing.T) {
 	_, m := eagle3Target(t, "plain")
-	from := golden.Shared(t, "data/eagle3/plain/eagle")
+	from := golden.File(t, "eagle3/plain/eagle")
 	set, err := safetensors.OpenDir(from)
 	if err != nil {
 		t.Fatal(err)
@@ -348,7 +348,7 @@ func TestEaglesOwnEagle3FilesLoad(t *testing.T) {
 // an export writes for readers that take all or none.
 func TestTheTargetsLMHeadIsWrittenWhereReadersNeedIt(t *testing.T) {
 	dir, m := eagle3Target(t, "plain")
-	from := golden.Shared(t, "data/eagle3/plain/eagle")
+	from := golden.File(t, "eagle3/plain/eagle")
 	d := openDraft(t, from)
 	d.drop("lm_head.weight")
 	d.Spec.Eagle3.TargetLMHead = true

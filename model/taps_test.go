@@ -40,7 +40,7 @@ func tapped(t *testing.T, m *model.Model, ids []int32, chunk int) (taps []float3
 func TestTapsMatchTheReference(t *testing.T) {
 	for _, name := range []string{"llama", "qwen3"} {
 		t.Run(name, func(t *testing.T) {
-			dir := golden.Shared(t, "data/eagle3/targets/"+name)
+			dir := golden.File(t, "eagle3/targets/"+name)
 			want := open(t, filepath.Join(dir, "batch.safetensors"))
 			lengths, ids, states := ints(t, want, "lengths"), ints(t, want, "token_ids"), floats(t, want, "boundaries")
 			for _, rows := range []int{512, 5} { // whole passes, and passes in steps

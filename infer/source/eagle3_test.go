@@ -30,12 +30,12 @@ func eagle3Head(t *testing.T, name string) (*head.Head, *model.Model) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { dev.Close() })
-	target, err := model.Load(golden.Shared(t, "data/eagle3/targets/"+targets[name]), dev, model.Default())
+	target, err := model.Load(golden.File(t, "eagle3/targets/"+targets[name]), dev, model.Default())
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { target.Close() })
-	h, err := checkpoints.LoadHead(golden.Shared(t, "data/eagle3/"+name+"/eagle"), target, head.Default())
+	h, err := checkpoints.LoadHead(golden.File(t, "eagle3/"+name+"/eagle"), target, head.Default())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -49,7 +49,7 @@ var eagle3Names = []string{"plain", "norms", "targetlm", "narrow"}
 func TestEagle3TreesEqualTheReferenceNodeForNode(t *testing.T) {
 	for _, name := range eagle3Names {
 		h, _ := eagle3Head(t, name)
-		dir := golden.Shared(t, "data/eagle3/"+name+"/trees")
+		dir := golden.File(t, "eagle3/"+name+"/trees")
 		files, err := filepath.Glob(filepath.Join(dir, "*.safetensors"))
 		if err != nil || len(files) != 6 {
 			t.Fatalf("%d trees in %s, want 6: %v", len(files), dir, err)
@@ -67,7 +67,7 @@ func TestEagle3DecodingIsTheReferences(t *testing.T) {
 	for _, name := range eagle3Names {
 		t.Run(name, func(t *testing.T) {
 			h, target := eagle3Head(t, name)
-			f := openFile(t, golden.Shared(t, "data/eagle3/"+name+"/decode.safetensors"))
+			f := openFile(t, golden.File(t, "eagle3/"+name+"/decode.safetensors"))
 			prompt, ids := f.tokens("prompt"), f.tokens("ids")
 			roots, accepted, tokens, parents := f.ints("root_positions"), f.ints("accepted"), f.ints("tokens"), f.ints("parents")
 			size := len(tokens) / len(roots)

@@ -164,7 +164,7 @@ func TestEagle3Tensors(t *testing.T) {
 // Every tensor of the reference heads is in the inventory, with its shape, and no other.
 func TestEagle3InventoryIsThatOfTheReferenceHeads(t *testing.T) {
 	for _, name := range []string{"plain", "norms", "targetlm", "narrow"} {
-		dir := golden.Shared(t, "data/eagle3/"+name+"/eagle")
+		dir := golden.File(t, "eagle3/"+name+"/eagle")
 		s, err := LoadDraft(dir)
 		if err != nil {
 			t.Fatal(err)

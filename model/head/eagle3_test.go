@@ -89,12 +89,12 @@ func runEagle3(t testing.TB, h *head.Head, ids []int32, in []model.Feature, toke
 func eagle3Head(t testing.TB, name string) (*head.Head, *model.Model, *safetensors.Set) {
 	t.Helper()
 	targets := map[string]string{"plain": "llama", "norms": "qwen3", "targetlm": "llama", "narrow": "llama"}
-	m, err := model.Load(golden.Shared(t, "data/eagle3/targets/"+targets[name]), device(t), model.Default())
+	m, err := model.Load(golden.File(t, "eagle3/targets/"+targets[name]), device(t), model.Default())
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { m.Close() })
-	dir := golden.Shared(t, "data/eagle3/"+name)
+	dir := golden.File(t, "eagle3/"+name)
 	h, err := head.Load(filepath.Join(dir, "eagle"), m, head.Default())
 	if err != nil {
 		t.Fatal(err)
