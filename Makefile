@@ -74,10 +74,10 @@ demo-large: ## the models and prompts that measurements are made with, to .cache
 demo-lm: demo-large ## train the small language model of the measurements again, to the bit: five minutes on two cores
 	go build -o .cache/demo-large/talf ./cmd/talf
 	.cache/demo-large/talf generate --model .cache/demo-large/gsm10m --prompts .cache/demo-large/prompts/training.jsonl \
-		--max-tokens 128 --method ar --batch 48 --out .cache/demo-large/answers.jsonl
-	sort -t: -k2,2n .cache/demo-large/answers.jsonl >.cache/demo-large/sorted.jsonl
+		--max-tokens 128 --method ar --batch 48 --out .cache/demo-large/lm-answers.jsonl
+	sort -t: -k2,2n .cache/demo-large/lm-answers.jsonl >.cache/demo-large/lm-sorted.jsonl
 	rm -rf .cache/demo-large/trained
-	.cache/demo-large/talf train --kind lm --model .cache/demo-large/gsm10m-lm --data .cache/demo-large/sorted.jsonl \
+	.cache/demo-large/talf train --kind lm --model .cache/demo-large/gsm10m-lm --data .cache/demo-large/lm-sorted.jsonl \
 		--template '{prompt}' --answer-field text --out .cache/demo-large/lm --resume --steps 1800 --rows 1024 --lr 4e-3 --min-lr 0.05 \
 		--warmup 100 --held-out 0.02 --eval-seqs 64 --seed 1 --export .cache/demo-large/trained
 	cmp .cache/demo-large/trained/model.safetensors .cache/demo-large/gsm10m-lm/model.safetensors

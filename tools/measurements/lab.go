@@ -234,6 +234,10 @@ func (s *step) make(ctx context.Context, l *lab) error {
 		return nil
 	}
 	fmt.Printf("  %s\n", s.name)
+	// What is there may be half replaced from here on.
+	if err := os.Remove(s.file(l)); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
 	began := time.Now()
 	l.commands = nil
 	if err := s.run(ctx, l); err != nil {

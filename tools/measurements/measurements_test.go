@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -248,6 +249,14 @@ func TestAStepIsTakenAgainOnlyForOtherCode(t *testing.T) {
 	first.of = "3"
 	takes("first", "second") // what comes after it depends on it
 	takes()
+	// One that broke off may have replaced a part of what an earlier one made.
+	broken := errors.New("broken off")
+	second.of, second.run = "9", func(context.Context, *lab) error { return broken }
+	if err := second.make(t.Context(), l); !errors.Is(err, broken) {
+		t.Errorf("error %v, want that of the step", err)
+	}
+	second.of, second.run = "", note("second")
+	takes("second")
 }
 
 func TestTextIsWrappedBetweenWords(t *testing.T) {

@@ -34,6 +34,10 @@ var answers = &step{
 		if err := os.WriteFile(filepath.Join(l.root, asked), bytes.Join(lines[:answersOf], nil), 0o644); err != nil {
 			return err
 		}
+		// generate goes on where a file of answers ends: those of other code must not stay.
+		if err := os.RemoveAll(filepath.Join(l.root, unsorted)); err != nil {
+			return err
+		}
 		if _, err := l.run(ctx, "generate", "--model", l.path("gsm10m"), "--prompts", asked, "--max-tokens", "128", "--method", "ar", "--batch", "48", "--out", unsorted); err != nil {
 			return err
 		}
