@@ -11,6 +11,7 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"os"
 	"path"
 	"path/filepath"
 	"strings"
@@ -37,6 +38,24 @@ func Unpack(dir string) error { return write(dir, "model") }
 // tokenizer.
 func UnpackDraft(dir string) error {
 	return write(dir, "lm", "model/tokenizer.json.gz", "model/tokenizer_config.json", "model/generation_config.json")
+}
+
+// Pack writes the weights of the model directory dir to the folder into, as they are stored here.
+// They should be bfloat16: other values are restored as well, but hardly shrink.
+func Pack(dir, into string) error {
+	path := filepath.Join(dir, weights)
+	b, err := os.ReadFile(path)
+	if err != nil {
+		return fmt.Errorf("pack weights: %w", err)
+	}
+	packed, err := pack(b)
+	if err != nil {
+		return fmt.Errorf("pack weights: %s: %w", path, err)
+	}
+	if err := durable.WriteFile(filepath.Join(into, weights+planes), packed); err != nil {
+		return fmt.Errorf("pack weights: %w", err)
+	}
+	return nil
 }
 
 // write writes what a stored folder holds, and more stored files, to dir.

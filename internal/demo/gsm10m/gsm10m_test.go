@@ -4,18 +4,12 @@ import (
 	"bytes"
 	"crypto/sha256"
 	"encoding/hex"
-	"flag"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
 
 	"talf/model/tokenizer"
-)
-
-var (
-	repack = flag.String("repack", "", "model directory whose weights and tokenizer are packed into -into")
-	into   = flag.String("into", "model", "folder of -repack")
 )
 
 // The files are to the byte those that were trained, as SHA256SUMS has them.
@@ -84,21 +78,32 @@ func TestPackedWeightsAreRestored(t *testing.T) {
 	}
 }
 
-// TestRepack packs a model that was trained anew.
-func TestRepack(t *testing.T) {
-	if *repack == "" {
-		t.Skip("-repack names no model")
+func TestPackStoresAModelsWeights(t *testing.T) {
+	dir, into := filepath.Join(t.TempDir(), "lm"), t.TempDir()
+	if err := UnpackDraft(dir); err != nil {
+		t.Fatal(err)
 	}
-	b, err := os.ReadFile(filepath.Join(*repack, weights))
+	if err := Pack(dir, into); err != nil {
+		t.Fatal(err)
+	}
+	got, err := os.ReadFile(filepath.Join(into, weights+planes))
 	if err != nil {
 		t.Fatal(err)
 	}
-	packed, err := pack(b)
+	trained, err := os.ReadFile(filepath.Join(dir, weights))
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := os.WriteFile(filepath.Join(*into, weights+planes), packed, 0o644); err != nil {
+	if restored, err := unpack(got); err != nil || !bytes.Equal(restored, trained) {
+		t.Errorf("what Pack stored is unpacked to other weights (%v)", err)
+	}
+	if err := Pack(into, into); err == nil || !strings.Contains(err.Error(), filepath.Join(into, weights)) {
+		t.Errorf("a folder without weights: %v", err)
+	}
+	if err := os.WriteFile(filepath.Join(dir, weights), trained[:len(trained)-1], 0o644); err != nil {
 		t.Fatal(err)
 	}
-	t.Logf("%d bytes, packed %d", len(b), len(packed))
+	if err := Pack(dir, into); err == nil || !strings.Contains(err.Error(), filepath.Join(dir, weights)) {
+		t.Errorf("weights cut short: %v", err)
+	}
 }

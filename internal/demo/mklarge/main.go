@@ -5,6 +5,10 @@
 //
 // DIR gets gsm10m and gsm10m-lm, two Hugging Face model directories, and prompts: a file for each
 // set to measure on, and training.jsonl to train draft models on.
+//
+//	go run ./internal/demo/mklarge -pack MODEL internal/demo/gsm10m/lm
+//
+// packs the weights of a model that was trained again.
 package main
 
 import (
@@ -18,22 +22,30 @@ import (
 )
 
 func main() {
-	flag.Usage = func() { fmt.Fprintln(os.Stderr, "usage: mklarge DIR") }
+	model := flag.String("pack", "", "pack the weights of this model directory into DIR instead")
+	flag.Usage = func() { fmt.Fprintln(os.Stderr, "usage: mklarge [-pack MODEL] DIR") }
 	flag.Parse()
 	if flag.NArg() != 1 {
 		flag.Usage()
 		os.Exit(2)
 	}
-	dir := flag.Arg(0)
-	err := gsm10m.Unpack(filepath.Join(dir, "gsm10m"))
-	if err == nil {
-		err = gsm10m.UnpackDraft(filepath.Join(dir, "gsm10m-lm"))
+	do := write
+	if *model != "" {
+		do = func(dir string) error { return gsm10m.Pack(*model, dir) }
 	}
-	if err == nil {
-		err = demo.WriteSets(filepath.Join(dir, "prompts"))
-	}
-	if err != nil {
+	if err := do(flag.Arg(0)); err != nil {
 		fmt.Fprintln(os.Stderr, "mklarge:", err)
 		os.Exit(1)
 	}
+}
+
+// write writes models and prompts.
+func write(dir string) error {
+	if err := gsm10m.Unpack(filepath.Join(dir, "gsm10m")); err != nil {
+		return err
+	}
+	if err := gsm10m.UnpackDraft(filepath.Join(dir, "gsm10m-lm")); err != nil {
+		return err
+	}
+	return demo.WriteSets(filepath.Join(dir, "prompts"))
 }
