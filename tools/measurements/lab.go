@@ -125,7 +125,7 @@ func (l *lab) bench(ctx context.Context, name string, flags ...string) (*report,
 		return nil, fmt.Errorf("%s: %w", out, err)
 	}
 	for _, row := range r.Rows {
-		if row.Temperature == 0 && row.Equal != row.Compared {
+		if row.Temperature == 0 && (row.Equal != row.Compared || row.Compared == 0) {
 			return nil, fmt.Errorf("%s: %s: %d of %d outputs are those of plain decoding", out, row.Method, row.Equal, row.Compared)
 		}
 	}

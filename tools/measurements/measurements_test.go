@@ -71,13 +71,13 @@ func TestCellsOfABlock(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, c := range [][3]string{
-		{"auto, head", "end to end", "1.50 [1.40, 1.60]"}, {"auto, LM", "τ", "3.00"}, {"ar", "τ", "1.00"}, {"auto, LM", "stories", "1.90"},
+		{"auto, head", "end to end", "1.50 [1.40, 1.60]"}, {"auto, LM", "τ", "3.00"}, {"ar", "τ", "1.00"}, {"auto, LM", "stories", "1.90"}, {"auto, LM, 3.00", "end to end", "1.70 [1.60, 1.80]"},
 	} {
 		if got, err := cell(body, c[0], c[1]); err != nil || got != c[2] {
 			t.Errorf("%s, %s: %q (%v), want %q", c[0], c[1], got, err, c[2])
 		}
 	}
-	for _, c := range [][2]string{{"auto, head", "stories"}, {"salf", "τ"}, {"auto, LM", "tokens/s"}} {
+	for _, c := range [][2]string{{"auto, head", "stories"}, {"salf", "τ"}, {"auto, LM", "tokens/s"}, {"auto", "τ"}, {"au", "τ"}} {
 		if got, err := cell(body, c[0], c[1]); err == nil {
 			t.Errorf("%s, %s: %q, want none", c[0], c[1], got)
 		}

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -85,32 +86,28 @@ func blocks(page string) []string {
 	return out
 }
 
-// cell returns the text of a table's cell in a block: the row whose first cells, joined by ", ",
-// begin with row, and the column of that title.
+// cell returns the text of a table's cell in a block: that of the one row whose first cells, joined by
+// ", ", are row, in the column of that title.
 func cell(body, row, column string) (string, error) {
 	at := -1
+	var found []string
 	for line := range strings.Lines(body) {
 		cells := cells(line)
-		if cells == nil {
-			at = -1 // a table ends
-			continue
-		}
-		if at < 0 {
-			for i, c := range cells {
-				if c == column {
-					at = i
-				}
-			}
-			if at < 0 {
+		switch {
+		case cells == nil: // a table ends
+			at = -1
+		case at < 0: // its head
+			if at = slices.Index(cells, column); at < 0 {
 				at = len(cells) // not in this table
 			}
-			continue
-		}
-		if at < len(cells) && (cells[0] == row || strings.Join(cells[:min(2, len(cells))], ", ") == row) {
-			return cells[at], nil
+		case at < len(cells) && strings.HasPrefix(strings.Join(cells, ", ")+", ", row+", "):
+			found = append(found, cells[at])
 		}
 	}
-	return "", fmt.Errorf("no cell of row %q in a column %q", row, column)
+	if len(found) != 1 {
+		return "", fmt.Errorf("%d cells of a row %q in a column %q, want 1", len(found), row, column)
+	}
+	return found[0], nil
 }
 
 // cells splits a line of a Markdown table; nil is not one.

@@ -26,16 +26,16 @@ var quotes = []quote{
 	{"docs/performance.md", "the same heads with `salf`, on the small model itself", "2.0M Llama, generated text", "τ {quickstart|salf:N=12,B=4,th=0.2, eagle|τ} / {quickstart|salf:N=12,B=4,th=0.2, talf|τ}, speed-up end to end {quickstart|salf:N=12,B=4,th=0.2, eagle|end to end} / {quickstart|salf:N=12,B=4,th=0.2, talf|end to end}: a pass costs less than drafting"},
 	{"docs/performance.md", "`auto` with a head / a small language model", "gsm10m, six own sets", "speed-up end to end {speed|auto, head|end to end} / {speed|auto, LM|end to end}"},
 	{"docs/performance.md", "`goose:N=8`, no draft model", "gsm10m, six own sets", "τ {speed|goose:N=8, –|τ}, speed-up end to end {speed|goose:N=8, –|end to end}"},
-	{"docs/performance.md", "`eagle` / `hass` / `talf`, as many steps", "gsm10m, own problems", "τ of `optimal`, one seed {losses|eagle, optimal|τ} / {losses|hass, optimal|τ} / {losses|talf, optimal|τ}"},
+	{"docs/performance.md", "`eagle` / `hass` / `talf`, as many steps", "gsm10m, own problems", "τ of `optimal`, greedy, one seed {losses|eagle, optimal, 0|τ} / {losses|hass, optimal, 0|τ} / {losses|talf, optimal, 0|τ}"},
 	{"docs/performance.md", "`salf:th=auto` where the head costs 1% of a pass, f32 / q8", "gsm10m deepened to 148 layers, own prompts", "speed-up end to end {depth|salf:th=auto, head, f32|end to end} / {depth|salf:th=auto, head, q8|end to end}"},
 }
 
-var placeholder = regexp.MustCompile(`\{[^{}]+\}`)
+var reference = regexp.MustCompile(`\{[^{}]+\}`)
 
-// fill replaces the places of q by what the pages say.
+// fill replaces the references in q by the cells that they name.
 func (q *quote) fill(root string) (string, error) {
 	var failed error
-	out := placeholder.ReplaceAllStringFunc(q.text, func(s string) string {
+	out := reference.ReplaceAllStringFunc(q.text, func(s string) string {
 		part := strings.Split(strings.Trim(s, "{}"), "|")
 		text, err := quoteCell(root, part)
 		failed = errors.Join(failed, err)
