@@ -7,7 +7,6 @@ import (
 	"encoding/json"
 	"math"
 	"os"
-	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -28,11 +27,19 @@ func TestGGUFAgreesWithItsExactMeaning(t *testing.T) {
 		"qwen2-Q4_0", "qwen3-Q5_0", "mistral-Q4_1", "gptneox-F16",
 	} {
 		t.Run(name, func(t *testing.T) {
-			path := golden.Shared(t, "data/gguf/"+name+".gguf")
-			want := open(t, filepath.Join(filepath.Dir(path), name+".golden.safetensors"))
+			path, want := stored(t, name+".gguf"), open(t, stored(t, name+".golden.safetensors"))
 			agrees(t, load(t, path, device(t, kern.Best(), 2), model.Default()), want)
 		})
 	}
+}
+
+// stored is the path of a golden, which for gsm10m is a shared file.
+func stored(t testing.TB, name string) string {
+	t.Helper()
+	if strings.HasPrefix(name, "gsm10m") {
+		return golden.Shared(t, "data/gguf/"+name)
+	}
+	return golden.File(t, "gguf/"+name)
 }
 
 // agrees compares hidden states, rows and columns of logits, and a greedy continuation.
@@ -73,7 +80,7 @@ func TestGGUFOfADirectoryComputesTheSame(t *testing.T) {
 	for file, dir := range map[string]string{"hf-qwen2-F16": "hf/qwen2", "hf-qwen3-BF16": "hf/qwen3"} {
 		t.Run(file, func(t *testing.T) {
 			_, want := fixture(t, dir)
-			m := load(t, golden.Shared(t, "data/gguf/"+file+".gguf"), device(t, kern.Best(), 2), model.Default())
+			m := load(t, stored(t, file+".gguf"), device(t, kern.Best(), 2), model.Default())
 			ids := ints(t, want, "input_ids")
 			s := m.NewSeq()
 			defer s.Close()
@@ -98,8 +105,7 @@ func TestGGUFAsQ8(t *testing.T) {
 	opt.DType = compute.Q8
 	for name, off := range map[string]float64{"gsm10m-l0-Q4_0": 0.2, "spm-Q8_0": 3e-3, "qwen3-Q5_0": 3e-3} {
 		t.Run(name, func(t *testing.T) {
-			path := golden.Shared(t, "data/gguf/"+name+".gguf")
-			want := open(t, filepath.Join(filepath.Dir(path), name+".golden.safetensors"))
+			path, want := stored(t, name+".gguf"), open(t, stored(t, name+".golden.safetensors"))
 			ids := ints(t, want, "input_ids")
 			var first []float32
 			for _, c := range classes() {

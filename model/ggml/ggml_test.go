@@ -19,7 +19,7 @@ var blockTypes = map[string]uint32{
 
 // goldens calls f with the blocks of every type, raw and decoded by ggml, and a name for errors.
 func goldens(t *testing.T, f func(t *testing.T, of *ggml.Type, raw []byte, want []float32)) {
-	set, err := safetensors.Open(golden.Shared(t, "data/gguf/blocks.safetensors"))
+	set, err := safetensors.Open(golden.File(t, "gguf/blocks.safetensors"))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -540,7 +540,7 @@ func FuzzOpen(f *testing.F) {
 // made from stands for real ones.
 func TestPublishedFilesHaveTheSameKinds(t *testing.T) {
 	for _, name := range []string{"spm-Q8_0", "llama3-Q4_K_M", "qwen2-Q4_0"} {
-		b, err := os.ReadFile(golden.Shared(t, "data/gguf/"+name+".gguf"))
+		b, err := os.ReadFile(golden.File(t, "gguf/"+name+".gguf"))
 		if err != nil {
 			t.Fatal(err)
 		}

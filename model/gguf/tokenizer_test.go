@@ -6,7 +6,9 @@ import (
 	"encoding/json"
 	"fmt"
 	"os"
+	"path/filepath"
 	"slices"
+	"strings"
 	"testing"
 
 	"golang.org/x/text/unicode/norm"
@@ -42,8 +44,19 @@ type summary struct {
 	} `json:"chat"`
 }
 
-func summaries(t *testing.T) map[string]summary {
-	raw, err := os.ReadFile(golden.Shared(t, "data/gguf/tokenizer/summary.json"))
+// eachTokenizer calls f for the repository's goldens and for gsm10m, whose file is not part of them.
+func eachTokenizer(t *testing.T, f func(t *testing.T, name string, s summary)) {
+	for name, s := range summaries(t, golden.File(t, "gguf/tokenizer/summary.json")) {
+		t.Run(name, func(t *testing.T) { f(t, name, s) })
+	}
+	t.Run("gsm10m", func(t *testing.T) {
+		f(t, "gsm10m", summaries(t, golden.Shared(t, "data/gguf/tokenizer/summary.json"))["gsm10m"])
+	})
+}
+
+func summaries(t *testing.T, path string) map[string]summary {
+	t.Helper()
+	raw, err := os.ReadFile(path)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -52,6 +65,15 @@ func summaries(t *testing.T) map[string]summary {
 		t.Fatal(err)
 	}
 	return all
+}
+
+// stored is the path of a golden, which for gsm10m is a shared file.
+func stored(t *testing.T, name string) string {
+	t.Helper()
+	if strings.HasPrefix(filepath.Base(name), "gsm10m") {
+		return golden.Shared(t, "data/gguf/"+name)
+	}
+	return golden.File(t, "gguf/"+name)
 }
 
 func encode(t *testing.T, tok *tokenizer.Tokenizer, text string, special bool) []int32 {
@@ -64,51 +86,49 @@ func encode(t *testing.T, tok *tokenizer.Tokenizer, text string, special bool) [
 }
 
 func TestTokenizersFromFilesAlone(t *testing.T) {
-	for name, s := range summaries(t) {
-		t.Run(name, func(t *testing.T) {
-			tok, err := tokenizer.Load(golden.Shared(t, "data/gguf/"+s.File))
-			if err != nil {
+	eachTokenizer(t, func(t *testing.T, name string, s summary) {
+		tok, err := tokenizer.Load(stored(t, s.File))
+		if err != nil {
+			t.Fatal(err)
+		}
+		f, err := os.Open(stored(t, "tokenizer/"+name+".jsonl"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer f.Close()
+		before, after := tok.Added()
+		same, hf := 0, 0
+		lines := bufio.NewScanner(f)
+		lines.Buffer(nil, 1<<20)
+		n := 0
+		for ; lines.Scan(); n++ {
+			var x tokenized
+			if err := json.Unmarshal(lines.Bytes(), &x); err != nil {
 				t.Fatal(err)
 			}
-			f, err := os.Open(golden.Shared(t, "data/gguf/tokenizer/"+name+".jsonl"))
-			if err != nil {
-				t.Fatal(err)
+			got := encode(t, tok, x.Text, false)
+			want := slices.Concat(before, got, after)
+			switch asLlamaCpp, asHF := match(x.LlamaCpp, got, want), match(x.Special, got, want); {
+			case x.Same && !asLlamaCpp:
+				t.Errorf("%q: %v, want %v", x.Text, got, x.LlamaCpp)
+			case !asLlamaCpp && !asHF:
+				t.Errorf("%q: %v, want %v as llama.cpp or %v as Hugging Face", x.Text, got, x.LlamaCpp, x.Special)
+			case x.Same:
+				same++
+			case asHF:
+				hf++
 			}
-			defer f.Close()
-			before, after := tok.Added()
-			same, hf := 0, 0
-			lines := bufio.NewScanner(f)
-			lines.Buffer(nil, 1<<20)
-			n := 0
-			for ; lines.Scan(); n++ {
-				var x tokenized
-				if err := json.Unmarshal(lines.Bytes(), &x); err != nil {
-					t.Fatal(err)
-				}
-				got := encode(t, tok, x.Text, false)
-				want := slices.Concat(before, got, after)
-				switch asLlamaCpp, asHF := match(x.LlamaCpp, got, want), match(x.Special, got, want); {
-				case x.Same && !asLlamaCpp:
-					t.Errorf("%q: %v, want %v", x.Text, got, x.LlamaCpp)
-				case !asLlamaCpp && !asHF:
-					t.Errorf("%q: %v, want %v as llama.cpp or %v as Hugging Face", x.Text, got, x.LlamaCpp, x.Special)
-				case x.Same:
-					same++
-				case asHF:
-					hf++
-				}
-				if x.Same && norm.NFC.IsNormalString(x.Text) && x.Decoded == x.Text {
-					if back := tok.Decode(got, false); back != x.Text {
-						t.Errorf("%q decodes to %q", x.Text, back)
-					}
+			if x.Same && norm.NFC.IsNormalString(x.Text) && x.Decoded == x.Text {
+				if back := tok.Decode(got, false); back != x.Text {
+					t.Errorf("%q decodes to %q", x.Text, back)
 				}
 			}
-			if err := lines.Err(); err != nil || n != 126 {
-				t.Fatalf("%d texts, %v, want 126", n, err)
-			}
-			t.Logf("%d texts on which both agree; of the other %d, %d as Hugging Face", same, n-same, hf)
-		})
-	}
+		}
+		if err := lines.Err(); err != nil || n != 126 {
+			t.Fatalf("%d texts, %v, want 126", n, err)
+		}
+		t.Logf("%d texts on which both agree; of the other %d, %d as Hugging Face", same, n-same, hf)
+	})
 }
 
 // match reports whether want is the tokens of a text, alone or with those around it.
@@ -117,53 +137,51 @@ func match(want, alone, framed []int32) bool {
 }
 
 func TestChatTemplatesAndEndsFromFilesAlone(t *testing.T) {
-	for name, s := range summaries(t) {
-		t.Run(name, func(t *testing.T) {
-			path := golden.Shared(t, "data/gguf/"+s.File)
-			spec, err := arch.Load(path)
+	eachTokenizer(t, func(t *testing.T, name string, s summary) {
+		path := stored(t, s.File)
+		spec, err := arch.Load(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		ends := slices.Sorted(slices.Values(spec.EOS))
+		if !slices.Equal(ends, s.LlamaCpp.EOG) {
+			t.Errorf("texts end at %v, want %v", ends, s.LlamaCpp.EOG)
+		}
+		if len(s.Chat) == 0 {
+			return
+		}
+		tok, err := tokenizer.Load(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		template, err := chat.Load(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for i, c := range s.Chat {
+			conversation, err := chat.ParseConversation(fmt.Appendf(nil, `{"messages": %s}`, c.Messages))
 			if err != nil {
 				t.Fatal(err)
 			}
-			ends := slices.Sorted(slices.Values(spec.EOS))
-			if !slices.Equal(ends, s.LlamaCpp.EOG) {
-				t.Errorf("texts end at %v, want %v", ends, s.LlamaCpp.EOG)
-			}
-			if len(s.Chat) == 0 {
-				return
-			}
-			tok, err := tokenizer.Load(path)
+			r, err := template.WithControlTokens().Render(context.Background(), conversation.WithGenerationPrompt(c.Generate))
 			if err != nil {
 				t.Fatal(err)
 			}
-			template, err := chat.Load(path)
-			if err != nil {
-				t.Fatal(err)
+			if r.Text != c.Text {
+				t.Errorf("conversation %d is %q, want %q", i, r.Text, c.Text)
 			}
-			for i, c := range s.Chat {
-				conversation, err := chat.ParseConversation(fmt.Appendf(nil, `{"messages": %s}`, c.Messages))
-				if err != nil {
-					t.Fatal(err)
-				}
-				r, err := template.WithControlTokens().Render(context.Background(), conversation.WithGenerationPrompt(c.Generate))
-				if err != nil {
-					t.Fatal(err)
-				}
-				if r.Text != c.Text {
-					t.Errorf("conversation %d is %q, want %q", i, r.Text, c.Text)
-				}
-				if name == "mistral" {
-					continue // the file does not say that its prefix goes before the first word alone
-				}
-				if ids := encode(t, tok, r.Text, false); !slices.Equal(ids, c.IDs) {
-					t.Errorf("conversation %d: %v, want %v", i, ids, c.IDs)
-				}
+			if name == "mistral" {
+				continue // the file does not say that its prefix goes before the first word alone
 			}
-		})
-	}
+			if ids := encode(t, tok, r.Text, false); !slices.Equal(ids, c.IDs) {
+				t.Errorf("conversation %d: %v, want %v", i, ids, c.IDs)
+			}
+		}
+	})
 }
 
 func TestSplitPatternsByName(t *testing.T) {
-	raw, err := os.ReadFile(golden.Shared(t, "data/gguf/pre/pre.json"))
+	raw, err := os.ReadFile(golden.File(t, "gguf/pre/pre.json"))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -181,7 +199,7 @@ func TestSplitPatternsByName(t *testing.T) {
 	unknown := []string{"default", "deepseek-llm"} // how they split is not published
 	for name, p := range all.Pre {
 		t.Run(name, func(t *testing.T) {
-			tok, err := tokenizer.Load(golden.Shared(t, "data/gguf/"+p.File))
+			tok, err := tokenizer.Load(stored(t, p.File))
 			if slices.Contains(unknown, name) {
 				if err == nil {
 					t.Fatal("loads")
