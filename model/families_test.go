@@ -1,14 +1,18 @@
 package model_test
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
+	"os"
 	"path/filepath"
+	"slices"
 	"testing"
 
 	"talf/compute"
 	"talf/compute/cpu/kern"
 	"talf/model"
+	"talf/model/modeltest"
 )
 
 // families are the models of internal/golden/testdata/hf-more. Its README says what each has and where the tolerance
@@ -132,5 +136,30 @@ func TestLongRopeUpToTheOriginalLength(t *testing.T) {
 	defer s.Close()
 	if _, err := s.Append(t.Context(), make([]int32, 7), nil, model.WantNone); !errors.Is(err, model.ErrContext) {
 		t.Errorf("a text beyond the original length: %v, want ErrContext", err)
+	}
+}
+
+// The goldens of gpt-oss have the published limit. Another one reaches the experts, too.
+func TestTheLimitOfSwiGLUIsThatOfTheModel(t *testing.T) {
+	logits := func(limit string) []float32 {
+		dir := modeltest.Random(t, modeltest.Of("gpt_oss"), 1)
+		path := filepath.Join(dir, "config.json")
+		b, err := os.ReadFile(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if !bytes.Contains(b, []byte(`"swiglu_limit": 0.75`)) {
+			t.Fatalf("%s has no swiglu_limit of 0.75: %s", path, b)
+		}
+		if err := os.WriteFile(path, bytes.Replace(b, []byte(`"swiglu_limit": 0.75`), []byte(`"swiglu_limit": `+limit), 1), 0o644); err != nil {
+			t.Fatal(err)
+		}
+		m := load(t, dir, device(t, kern.Best(), 1), model.Default())
+		l, _ := run(t, m, []int32{5, 9, 60, 31}, 4)
+		return l
+	}
+	own, small := logits("0.75"), logits("0.01")
+	if slices.Equal(own, small) {
+		t.Error("a limit of 0.01 gives the logits of one of 0.75")
 	}
 }

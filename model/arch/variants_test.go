@@ -193,3 +193,21 @@ func TestVariantsAreRefusedByName(t *testing.T) {
 		}
 	}
 }
+
+// What gpt-oss has when config.json does not say it, as transformers 5.23 has it.
+func TestGPTOSSWithoutKeys(t *testing.T) {
+	s, err := Parse("config.json", family("gpt_oss", nil), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := s.Rope
+	if r.Type != "yarn" || r.Factor != 32 || r.Original != 4096 || r.BetaFast != 32 || r.BetaSlow != 1 || r.Truncate {
+		t.Errorf("rotation %+v, want yarn by 32 from 4096 positions, without truncation", r)
+	}
+	if s.ActLimit != 7 {
+		t.Errorf("swiglu_limit is %v, want 7", s.ActLimit)
+	}
+	if s, err = Parse("config.json", family("gpt_oss", m{"swiglu_limit": 2.5}), nil); err != nil || s.ActLimit != 2.5 {
+		t.Errorf("swiglu_limit is %v (%v), want 2.5", s.ActLimit, err)
+	}
+}
