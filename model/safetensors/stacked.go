@@ -91,12 +91,19 @@ func (s *Set) split(layer, stack string, all []share) error {
 		names = append(names, w.Name)
 		matrix = func(e int, of share) (Tensor, view) { return transposed(w, e, of) }
 	} else {
-		q, scales := s.tensors[layer+stack+"_blocks"], s.tensors[layer+stack+"_scales"]
-		if q.DType != "U8" || len(q.Shape) != 4 || q.Shape[0] != experts || q.Shape[1] != outs || q.Shape[3] != 16 {
-			return fmt.Errorf("tensor %q is %q of shape %v, want U8 of [%d][%d][blocks][16], as its bias says", layer+stack+"_blocks", q.DType, q.Shape, experts, outs)
+		q, ok := s.tensors[layer+stack+"_blocks"]
+		if !ok {
+			return fmt.Errorf("no tensor %q or %q, want the weights that %q belongs to", layer+stack, layer+stack+"_blocks", bias.Name)
 		}
-		if want := q.Shape[:3]; scales.DType != "U8" || !slices.Equal(scales.Shape, want) {
-			return fmt.Errorf("tensor %q is %q of shape %v, want U8 of %v", layer+stack+"_scales", scales.DType, scales.Shape, want)
+		if q.DType != "U8" || len(q.Shape) != 4 || q.Shape[0] != experts || q.Shape[1] != outs || q.Shape[3] != 16 {
+			return fmt.Errorf("tensor %q is %q of shape %v, want U8 of [%d][%d][blocks][16], as its bias says", q.Name, q.DType, q.Shape, experts, outs)
+		}
+		scales, ok := s.tensors[layer+stack+"_scales"]
+		switch want := q.Shape[:3]; {
+		case !ok:
+			return fmt.Errorf("no tensor %q, want U8 of %v", layer+stack+"_scales", want)
+		case scales.DType != "U8" || !slices.Equal(scales.Shape, want):
+			return fmt.Errorf("tensor %q is %q of shape %v, want U8 of %v", scales.Name, scales.DType, scales.Shape, want)
 		}
 		names = append(names, q.Name, scales.Name)
 		matrix = func(e int, of share) (Tensor, view) { return mxfp4(q, scales, e, of) }
