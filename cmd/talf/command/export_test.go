@@ -2,17 +2,12 @@ package command
 
 import (
 	"encoding/json"
-	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
 
 	"talf/internal/e2e/talftest"
-	"talf/model"
-	"talf/model/arch"
-	headpkg "talf/model/head"
-	"talf/model/identity"
 )
 
 // A head that was exported and imported decodes as before: the same logits bit for bit, and so
@@ -110,76 +105,4 @@ func TestExportAndImportRefuseWhatCannotBe(t *testing.T) {
 		t.Error("something was written")
 	}
 	talftest.OK(t, "", "import", "--head", head, "--model", another, "--out", out, "--force")
-}
-
-// An EAGLE-3 head as it was published is inspected, decodes with every method as plain decoding does,
-// and is written in every format and read again.
-func TestAnEagle3HeadWorksInEveryCommand(t *testing.T) {
-	c := talftest.TinyConfig()
-	c.Layers = 7
-	base := t.TempDir()
-	target := talftest.TinyModel(t, c, 1)
-	spec, err := arch.Load(target)
-	if err != nil {
-		t.Fatal(err)
-	}
-	s := spec.Eagle3For(nil, spec.Vocab/2)
-	var ids []int32
-	for i := range s.DraftVocab {
-		ids = append(ids, int32(2*i))
-	}
-	dir := filepath.Join(base, "head")
-	if err := headpkg.Write(dir, s, identity.Tie{}, append(headpkg.Random(s, 1), model.DraftVocabTensors(ids, spec.Vocab)...)...); err != nil {
-		t.Fatal(err)
-	}
-	if said := talftest.OK(t, "", "inspect", dir); !strings.Contains(said, "EAGLE-3, in the layout of EAGLE, SpecForge, SGLang and vLLM\n") ||
-		!strings.Contains(said, fmt.Sprintf("predicts      %d of these tokens", s.DraftVocab)) || !strings.Contains(said, "hidden states 2, n/2 and n−3, of") {
-		t.Errorf("inspect says\n%s", said)
-	}
-	heads := []string{dir}
-	for _, f := range []string{"eagle", "sglang", "vllm", "speculators"} {
-		out := filepath.Join(base, f)
-		talftest.OK(t, "", "export", "--head", dir, "--format", f, "--model", target, "--out", out)
-		heads = append(heads, out)
-	}
-	imported := filepath.Join(base, "imported")
-	talftest.OK(t, "", "import", "--head", heads[4], "--model", target, "--out", imported)
-	heads = append(heads, imported)
-	plain := talftest.OK(t, "", "generate", "--model", target, "--method", "ar", "--prompt", "x", "--max-tokens", "24")
-	for i, h := range heads {
-		methods := []string{"salf:N=12,B=3"}
-		if i == 0 {
-			methods = []string{"linear", "static", "fixed", "beam:N=12,k=3,depth=3", "optimal:N=12,B=3", "salf:N=12,B=3", "dynatree", "sequoia", "fuse", "auto"}
-		}
-		for _, m := range methods {
-			if said := talftest.OK(t, "", "generate", "--model", target, "--head", h, "--method", m, "--prompt", "x", "--max-tokens", "24"); said != plain {
-				t.Errorf("%s with %s says\n%q, plain decoding\n%q", m, h, said, plain)
-			}
-		}
-	}
-	// Its logits are the same in every layout, and several prompts share passes.
-	bits := func(head string) string {
-		out := filepath.Join(t.TempDir(), "s.safetensors")
-		talftest.OK(t, `{"ids":[1,5,9,33,2,7,40,11]}`, "score", "--model", target, "--head", head, "--out", out)
-		x, err := openTensors(t, out).Get("0.head_logits")
-		if err != nil {
-			t.Fatal(err)
-		}
-		return string(x.Data)
-	}
-	want := bits(dir)
-	for _, h := range heads[1:] {
-		if bits(h) != want {
-			t.Errorf("other logits of %s", h)
-		}
-	}
-	prompts := talftest.PromptFile(t, 3)
-	if said := talftest.OK(t, "", "bench", "--model", target, "--head", dir, "--prompts", prompts, "--max-tokens", "8", "--method", "salf"); !strings.Contains(said, "salf") {
-		t.Errorf("bench says\n%s", said)
-	}
-	other := talftest.TinyConfig()
-	other.Layers = 4
-	small := talftest.TinyModel(t, other, 1)
-	talftest.Run(t, "", "generate", "--model", small, "--head", dir, "--prompt", "x").Refuses(t, ExitFailure, "want at least 7")
-	talftest.Run(t, "", "import", "--head", heads[4], "--model", small, "--out", filepath.Join(base, "x")).Refuses(t, ExitFailure, "want at least 7")
 }
