@@ -15,6 +15,7 @@ import (
 	"talf/internal/limits"
 	"talf/model"
 	"talf/model/arch"
+	"talf/model/draftvocab"
 	"talf/model/head"
 	"talf/model/identity"
 	"talf/model/safetensors"
@@ -157,9 +158,7 @@ func (d *Draft) Load(target *model.Model, opt head.Options) (*head.Head, error) 
 	if err != nil {
 		return nil, err
 	}
-	if d.Vocab != nil {
-		ts = append(ts, model.DraftVocabTensors(d.Vocab, d.Spec.Vocab)...)
-	}
+	ts = append(ts, draftvocab.Tensors(d.Vocab, d.Spec.Vocab)...)
 	set := safetensors.Of(d.Dir, ts...)
 	if d.set != nil {
 		set = d.set.With(ts...)
@@ -422,9 +421,7 @@ func (d *Draft) SaveHead(dir string, target identity.Tie) error {
 	if err != nil {
 		return err
 	}
-	if d.Vocab != nil {
-		ts = append(ts, model.DraftVocabTensors(d.Vocab, d.Spec.Vocab)...)
-	}
+	ts = append(ts, draftvocab.Tensors(d.Vocab, d.Spec.Vocab)...)
 	return head.Write(dir, d.Spec, target, ts...)
 }
 

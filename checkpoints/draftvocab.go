@@ -14,7 +14,7 @@ import (
 
 	"talf/checkpoints/internal/torchfile"
 	"talf/internal/limits"
-	"talf/model"
+	"talf/model/draftvocab"
 	"talf/model/safetensors"
 )
 
@@ -86,12 +86,12 @@ func headVocab(dir string, vocab int) (ids []int32, tokenizer string, err error)
 }
 
 func vocabOf(set *safetensors.Set, vocab int) ([]int32, error) {
-	ids, err := model.ReadDraftVocab(set, 0, vocab)
+	ids, err := draftvocab.Read(set, 0, vocab)
 	if err != nil {
 		return nil, fmt.Errorf("draft vocabulary: %w", err)
 	}
 	if ids == nil {
-		return nil, fmt.Errorf("draft vocabulary: %s: no tensor %q: this head predicts all tokens", set.Name, model.DraftToTarget)
+		return nil, fmt.Errorf("draft vocabulary: %s: no tensor %q: this head predicts all tokens", set.Name, draftvocab.ToTarget)
 	}
 	return ids, nil
 }
@@ -153,13 +153,13 @@ func readTokenMap(path string, vocab int) ([]int32, error) {
 // map in the same directory.
 func (d *Draft) readVocab() error {
 	var of []safetensors.Tensor
-	for _, name := range []string{model.DraftToTarget, model.TargetToDraft} {
+	for _, name := range []string{draftvocab.ToTarget, draftvocab.ToDraft} {
 		if t, ok := d.Tensor(name); ok {
 			of = append(of, t)
 			d.drop(name)
 		}
 	}
-	ids, err := model.ReadDraftVocab(safetensors.Of(d.Dir, of...), d.Spec.DraftVocab, d.Spec.Vocab)
+	ids, err := draftvocab.Read(safetensors.Of(d.Dir, of...), d.Spec.DraftVocab, d.Spec.Vocab)
 	path := filepath.Join(d.Dir, TokenMapFile)
 	if _, e := os.Stat(path); e == nil && len(of) == 0 && !d.Spec.Eagle3.On {
 		ids, err = readTokenMap(path, d.Spec.Vocab)

@@ -12,6 +12,7 @@ import (
 
 	"talf/model"
 	"talf/model/arch"
+	"talf/model/draftvocab"
 	"talf/model/head"
 	"talf/model/identity"
 	"talf/model/modeltest"
@@ -24,7 +25,7 @@ var someTokens = []int32{0, 2, 3, 40, 41, 96}
 func narrowHead(t testing.TB, m *model.Model) string {
 	t.Helper()
 	return writeHead(t, m, func(s *arch.Spec) { s.DraftVocab = len(someTokens) },
-		append(model.DraftVocabTensors(someTokens, m.Spec().Vocab), embedOf(t, m))...)
+		append(draftvocab.Tensors(someTokens, m.Spec().Vocab), embedOf(t, m))...)
 }
 
 // A draft vocabulary is exported to SGLang as a token map and imported again as the
@@ -143,7 +144,7 @@ func TestDraftVocabulariesAreReadFromFiles(t *testing.T) {
 func TestAnLMHeadOverADraftVocabularyIsRefused(t *testing.T) {
 	_, m := target(t, modeltest.Default())
 	own := safetensors.F32("lm_head.weight", make([]float32, 6*40), 6, 40)
-	dir := writeHead(t, m, func(s *arch.Spec) { s.DraftVocab = len(someTokens) }, append(model.DraftVocabTensors(someTokens, 97), own)...)
+	dir := writeHead(t, m, func(s *arch.Spec) { s.DraftVocab = len(someTokens) }, append(draftvocab.Tensors(someTokens, 97), own)...)
 	if _, err := OpenDraft(dir); err == nil || !strings.Contains(err.Error(), "LM head of its own") {
 		t.Errorf("%v", err)
 	}

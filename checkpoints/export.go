@@ -12,8 +12,8 @@ import (
 	"talf/internal/durable"
 	"talf/internal/spec"
 	"talf/internal/units"
-	"talf/model"
 	"talf/model/arch"
+	"talf/model/draftvocab"
 	"talf/model/head"
 	"talf/model/safetensors"
 )
@@ -193,7 +193,7 @@ func (d *Draft) Export(out string, c ExportConfig) (*Exported, error) {
 	conf["torch_dtype"] = dtypeOf(ts)
 	if d.Spec.Eagle3.On {
 		if d.Vocab != nil {
-			ts = append(ts, model.DraftVocabTensors(d.Vocab, d.Spec.Vocab)...)
+			ts = append(ts, draftvocab.Tensors(d.Vocab, d.Spec.Vocab)...)
 		}
 		conf, ts = f.eagle3(d, &c, conf, ts)
 	} else {

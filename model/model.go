@@ -14,6 +14,7 @@ import (
 	"talf/compute"
 	"talf/internal/mapped"
 	"talf/model/arch"
+	"talf/model/draftvocab"
 	"talf/model/identity"
 	"talf/model/internal/kvpool"
 	"talf/model/internal/moe"
@@ -218,7 +219,7 @@ func NewDraft(spec *arch.Spec, set *safetensors.Set, target *Model, opt Options)
 	if err := target.load(); err != nil {
 		return nil, err
 	}
-	if m.ids, err = ReadDraftVocab(set, spec.DraftVocab, spec.Vocab); err != nil {
+	if m.ids, err = draftvocab.Read(set, spec.DraftVocab, spec.Vocab); err != nil {
 		return nil, err
 	}
 	spec.DraftVocab = len(m.ids)

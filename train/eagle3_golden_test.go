@@ -10,8 +10,8 @@ import (
 	"talf/compute"
 	"talf/data"
 	"talf/internal/golden"
-	"talf/model"
 	"talf/model/arch"
+	"talf/model/draftvocab"
 	"talf/model/safetensors"
 	"talf/train/internal/batch"
 	"talf/train/internal/gg"
@@ -70,7 +70,7 @@ func loadEagle3(t testing.TB, name, target string) *eagle3Reference {
 	} else {
 		r.embed = narrow[float32](f64s(t, of, "model.embed_tokens.weight"))
 	}
-	ids, err := model.ReadDraftVocab(r.head, r.spec.DraftVocab, r.spec.Vocab)
+	ids, err := draftvocab.Read(r.head, r.spec.DraftVocab, r.spec.Vocab)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -12,6 +12,7 @@ import (
 	"talf/data"
 	"talf/model"
 	"talf/model/arch"
+	"talf/model/draftvocab"
 	"talf/model/head"
 	"talf/model/identity"
 	"talf/model/safetensors"
@@ -547,7 +548,7 @@ func (h *headTask) describe(c *checkpoints.Checkpoint) error {
 	}
 	if h.vocab != nil {
 		c.DraftVocab = len(h.vocab.IDs)
-		c.Weights = append(c.Weights, model.DraftVocabTensors(h.vocab.IDs, h.spec.Vocab)...)
+		c.Weights = append(c.Weights, draftvocab.Tensors(h.vocab.IDs, h.spec.Vocab)...)
 	}
 	return nil
 }

@@ -16,6 +16,7 @@ import (
 	"talf/infer/verify/verifytest"
 	"talf/model"
 	"talf/model/arch"
+	"talf/model/draftvocab"
 	"talf/model/head"
 	"talf/model/modeltest"
 	"talf/tree"
@@ -52,7 +53,7 @@ func narrow(t testing.TB, network string, vocab int, ids []int32, seed uint64) (
 	t.Cleanup(func() { target.Close() })
 	spec := networks[network](target.Spec())
 	spec.DraftVocab = len(ids)
-	h, err := head.FromTensors(spec, target, head.Default(), append(model.DraftVocabTensors(ids, vocab), modeltest.Tensors(spec, false, seed)[1:]...)...)
+	h, err := head.FromTensors(spec, target, head.Default(), append(draftvocab.Tensors(ids, vocab), modeltest.Tensors(spec, false, seed)[1:]...)...)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -6,6 +6,7 @@ import (
 
 	"talf/model"
 	"talf/model/arch"
+	"talf/model/draftvocab"
 	"talf/model/head"
 	"talf/model/modeltest"
 	"talf/tree"
@@ -40,7 +41,7 @@ func BenchmarkDraftLevel(b *testing.B) {
 				for i := range v.ids {
 					ids = append(ids, int32(4*i))
 				}
-				ts = append(ts, model.DraftVocabTensors(ids, c.Vocab)...)
+				ts = append(ts, draftvocab.Tensors(ids, c.Vocab)...)
 			}
 			h, err := head.FromTensors(v.spec, m, head.Default(), ts...)
 			if err != nil {

@@ -11,6 +11,7 @@ import (
 	"talf/internal/golden"
 	"talf/model"
 	"talf/model/arch"
+	"talf/model/draftvocab"
 	"talf/model/head"
 	"talf/model/identity"
 	"talf/model/modeltest"
@@ -392,7 +393,7 @@ func TestEagle3VariantsAgreeWithFloat64(t *testing.T) {
 						ids = append(ids, id)
 					}
 				}
-				ts = append(ts, model.DraftVocabTensors(ids, target.Vocab)...)
+				ts = append(ts, draftvocab.Tensors(ids, target.Vocab)...)
 			}
 			dir := filepath.Join(t.TempDir(), "head")
 			if err := head.Write(dir, spec, identity.To(m.Identity()), ts...); err != nil {

@@ -29,6 +29,7 @@ import (
 	"talf/internal/durable"
 	"talf/model"
 	"talf/model/arch"
+	"talf/model/draftvocab"
 	"talf/model/identity"
 	"talf/model/safetensors"
 )
@@ -204,7 +205,7 @@ func Config(spec *arch.Spec) ([]byte, error) {
 // Write writes config.json and model.safetensors to the new or empty directory dir,
 // whole or not at all; equal input gives equal bytes. Tensors must contain every
 // trained tensor; other systems also require "embed_tokens.weight". A nonzero
-// spec.DraftVocab requires the tensors of model.DraftVocabTensors. The file's metadata
+// spec.DraftVocab requires the tensors of draftvocab.Tensors. The file's metadata
 // has the tie to the head's target.
 func Write(dir string, spec *arch.Spec, target identity.Tie, tensors ...safetensors.Tensor) error {
 	have := make(map[string][]int)
@@ -216,10 +217,10 @@ func Write(dir string, spec *arch.Spec, target identity.Tie, tensors ...safetens
 			return fmt.Errorf("write draft head: tensor %q has shape %v, want %v", t.Name, got, t.Shape())
 		}
 	}
-	if ids, err := model.ReadDraftVocab(safetensors.Of("write draft head", tensors...), spec.DraftVocab, spec.Vocab); err != nil {
+	if ids, err := draftvocab.Read(safetensors.Of("write draft head", tensors...), spec.DraftVocab, spec.Vocab); err != nil {
 		return err
 	} else if len(ids) != spec.DraftVocab && spec.DraftVocab != spec.Vocab {
-		return fmt.Errorf("write draft head: tensor %q has %d tokens, but the configuration's draft_vocab_size is %d", model.DraftToTarget, len(ids), spec.DraftVocab)
+		return fmt.Errorf("write draft head: tensor %q has %d tokens, but the configuration's draft_vocab_size is %d", draftvocab.ToTarget, len(ids), spec.DraftVocab)
 	}
 	conf, err := Config(spec)
 	if err != nil {

@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"talf/model"
+	"talf/model/draftvocab"
 	"talf/model/head"
 	"talf/model/identity"
 	"talf/model/modeltest"
@@ -76,7 +77,7 @@ func TestADraftVocabularyRestrictsTheHead(t *testing.T) {
 			s := *spec
 			s.DraftVocab = len(ids)
 			dir := t.TempDir()
-			if err := head.Write(dir, &s, identity.Tie{}, append(model.DraftVocabTensors(ids, c.Vocab), tensors...)...); err != nil {
+			if err := head.Write(dir, &s, identity.Tie{}, append(draftvocab.Tensors(ids, c.Vocab), tensors...)...); err != nil {
 				t.Fatal(err)
 			}
 			h, err := head.Load(dir, m, head.Default())
@@ -139,7 +140,7 @@ func TestMismatchedDraftVocabulariesAreRefused(t *testing.T) {
 	with := func(size int, change func(d2t, t2d *safetensors.Tensor), ids ...int32) error {
 		s := *spec
 		s.DraftVocab = size
-		x := model.DraftVocabTensors(ids, v)
+		x := draftvocab.Tensors(ids, v)
 		if change != nil {
 			change(&x[0], &x[1])
 		}
@@ -172,7 +173,7 @@ func TestMismatchedDraftVocabulariesAreRefused(t *testing.T) {
 	if err := head.Write(t.TempDir(), &s, identity.Tie{}, tensors...); err == nil || !strings.Contains(err.Error(), `no tensor "d2t"`) {
 		t.Errorf("written without d2t: %v", err)
 	}
-	if err := head.Write(t.TempDir(), spec, identity.Tie{}, append(model.DraftVocabTensors([]int32{1}, v), tensors...)...); err == nil || !strings.Contains(err.Error(), "draft_vocab_size is 0") {
+	if err := head.Write(t.TempDir(), spec, identity.Tie{}, append(draftvocab.Tensors([]int32{1}, v), tensors...)...); err == nil || !strings.Contains(err.Error(), "draft_vocab_size is 0") {
 		t.Errorf("written although the configuration has none: %v", err)
 	}
 }

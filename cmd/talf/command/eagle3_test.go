@@ -11,8 +11,8 @@ import (
 	"talf/infer/bench"
 	"talf/infer/bench/paper"
 	"talf/internal/e2e/talftest"
-	"talf/model"
 	"talf/model/arch"
+	"talf/model/draftvocab"
 	"talf/model/head"
 	"talf/model/identity"
 )
@@ -34,7 +34,7 @@ func eagle3Head(t *testing.T) (target, dir string, outputs int) {
 		ids = append(ids, int32(2*i))
 	}
 	dir = filepath.Join(t.TempDir(), "head")
-	if err := head.Write(dir, s, identity.Tie{}, append(head.Random(s, 1), model.DraftVocabTensors(ids, spec.Vocab)...)...); err != nil {
+	if err := head.Write(dir, s, identity.Tie{}, append(head.Random(s, 1), draftvocab.Tensors(ids, spec.Vocab)...)...); err != nil {
 		t.Fatal(err)
 	}
 	return target, dir, s.DraftVocab
