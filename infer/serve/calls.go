@@ -186,7 +186,7 @@ func (e *Engine) calls(j *Job, a *toolcall.Ask) (*constrain.Constraint, *wire.Er
 	case errors.As(err, &wrong):
 		name := a.Tools[wrong.Tool].Name
 		at := slices.IndexFunc(t.List, func(x wire.Tool) bool { return x.Name == name })
-		return nil, wire.Invalid(fmt.Sprintf("%s[%d].function.parameters", t.Param, at), "%v", wrong.Err)
+		return nil, wire.Invalid(t.List[at].Param, "%v", wrong.Err)
 	case err != nil && j.Request.Format.Kind != "":
 		return nil, wire.Invalid(j.Request.Format.Param, "%v", err)
 	case err != nil:

@@ -1,6 +1,8 @@
 package serve_test
 
 import (
+	"bytes"
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"os"
@@ -37,16 +39,7 @@ const someTools = `"tools":[{"type":"function","function":{"name":"f","strict":t
 // A model that knows nothing of tools calls them with valid arguments if it has to, the same whole
 // and streamed and whatever drafts; and its calls and their results go back to it.
 func TestToolsAreCalled(t *testing.T) {
-	dir := talftest.ChatModel(t)
-	config := filepath.Join(dir, "config.json")
-	b, err := os.ReadFile(config)
-	if err != nil {
-		t.Fatal(err)
-	}
-	longer := regexp.MustCompile(`"max_position_embeddings": *\d+`).ReplaceAll(b, []byte(`"max_position_embeddings": 2048`))
-	if err := os.WriteFile(config, longer, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	dir := longerModel(t)
 	for _, templated := range []bool{true, false} {
 		parts := servetest.Default()
 		if templated {
@@ -162,6 +155,225 @@ func TestToolsAreCalled(t *testing.T) {
 			}
 		}
 	}
+}
+
+// The routes that have tools write the same calls, whole and streamed, and take them back with their
+// results.
+func TestEveryRouteCallsTools(t *testing.T) {
+	dir := longerModel(t)
+	parts := servetest.Default()
+	var err error
+	if parts.Template, err = chat.Load(dir); err != nil {
+		t.Fatal(err)
+	}
+	url := servetest.Start(t, servetest.Setup{Dir: dir, Parts: parts}).URL
+	type call = struct{ ID, Name, Arguments string }
+	const schema = `{"type":"object","properties":{"a":{"enum":["x","y"]},"b":{"type":"boolean"}},"required":["a","b"],"additionalProperties":false}`
+	const noSchema = `{"type":"object","additionalProperties":false}`
+	routes := []struct {
+		path, ask, required, back, rest string
+		read                            func(body []byte) (calls []call, text, reason string)
+		event                           func(event []byte, calls *[]call, text, reason *string)
+	}{
+		{
+			path:     "/v1/chat/completions",
+			ask:      `{"model":"m","max_tokens":200,"messages":[{"role":"user","content":"Hi"}`,
+			required: `"tool_choice":"required","parallel_tool_calls":false`,
+			back: `,{"role":"assistant","content":null,"tool_calls":[{"id":"ID","type":"function","function":{"name":"NAME","arguments":TEXT}}]},` +
+				`{"role":"tool","tool_call_id":"ID","content":"3"}`,
+			rest: `],"tools":[{"type":"function","function":{"name":"f","parameters":` + schema + `}},{"type":"function","function":{"name":"g","parameters":` + noSchema + `}}]`,
+			read: func(b []byte) (calls []call, text, reason string) {
+				c := decode[calledAnswer](t, b).Choices[0]
+				for _, k := range c.Message.Calls {
+					calls = append(calls, call{k.ID, k.Function.Name, k.Function.Arguments})
+				}
+				if c.Message.Content != nil {
+					text = *c.Message.Content
+				}
+				return calls, text, c.Finish
+			},
+			event: func(b []byte, calls *[]call, text, reason *string) {
+				for _, c := range decode[calledAnswer](t, b).Choices {
+					for _, k := range c.Delta.Calls {
+						if k.ID != "" {
+							*calls = append(*calls, call{k.ID, k.Function.Name, ""})
+						}
+						(*calls)[k.Index].Arguments += k.Function.Arguments
+					}
+					if c.Delta.Content != nil {
+						*text += *c.Delta.Content
+					}
+					*reason += c.Finish
+				}
+			},
+		},
+		{
+			path:     "/v1/responses",
+			ask:      `{"model":"m","max_output_tokens":200,"input":[{"role":"user","content":"Hi"}`,
+			required: `"tool_choice":"required","parallel_tool_calls":false`,
+			back:     `,{"type":"function_call","call_id":"ID","name":"NAME","arguments":TEXT},{"type":"function_call_output","call_id":"ID","output":"3"}`,
+			rest:     `],"tools":[{"type":"function","name":"f","parameters":` + schema + `},{"type":"function","name":"g","parameters":` + noSchema + `}]`,
+			read:     func(b []byte) (calls []call, text, reason string) { return responseCalls(t, b) },
+			event: func(b []byte, calls *[]call, text, reason *string) {
+				e := decode[struct {
+					Type     string
+					Response json.RawMessage
+				}](t, b)
+				if e.Type == "response.completed" || e.Type == "response.incomplete" {
+					*calls, *text, *reason = responseCalls(t, e.Response)
+				}
+			},
+		},
+		{
+			path:     "/v1/messages",
+			ask:      `{"model":"m","max_tokens":200,"messages":[{"role":"user","content":"Hi"}`,
+			required: `"tool_choice":{"type":"any","disable_parallel_tool_use":true}`,
+			back: `,{"role":"assistant","content":[{"type":"tool_use","id":"ID","name":"NAME","input":JSON}]},` +
+				`{"role":"user","content":[{"type":"tool_result","tool_use_id":"ID","content":"3"}]}`,
+			rest: `],"tools":[{"name":"f","input_schema":` + schema + `},{"name":"g","input_schema":` + noSchema + `}]`,
+			read: func(b []byte) (calls []call, text, reason string) {
+				m := decode[struct {
+					Content []struct {
+						Type, ID, Name, Text string
+						Input                json.RawMessage
+					}
+					Reason string `json:"stop_reason"`
+				}](t, b)
+				for _, c := range m.Content {
+					if text += c.Text; c.Type == "tool_use" {
+						calls = append(calls, call{c.ID, c.Name, string(c.Input)})
+					}
+				}
+				return calls, text, m.Reason
+			},
+			event: func(b []byte, calls *[]call, text, reason *string) {
+				e := decode[struct {
+					Block struct{ Type, ID, Name string } `json:"content_block"`
+					Delta struct {
+						Text, Reason string
+						JSON         string `json:"partial_json"`
+						Stop         string `json:"stop_reason"`
+					}
+				}](t, b)
+				if e.Block.Type == "tool_use" {
+					*calls = append(*calls, call{e.Block.ID, e.Block.Name, ""})
+				}
+				if e.Delta.JSON != "" {
+					(*calls)[len(*calls)-1].Arguments += e.Delta.JSON
+				}
+				*text, *reason = *text+e.Delta.Text, *reason+e.Delta.Stop
+			},
+		},
+	}
+	compact := func(s string) string {
+		var b bytes.Buffer
+		if err := json.Compact(&b, []byte(s)); err != nil {
+			t.Fatalf("%q: %v", s, err)
+		}
+		return b.String()
+	}
+	for seed := range 3 {
+		var first, firstText string
+		for _, r := range routes {
+			ask := func(body string, stream bool) (calls []call, text, reason string) {
+				t.Helper()
+				status, _, b := do(t, "POST", url+r.path, fmt.Sprintf(`%s,"seed":%d,"temperature":1,"stream":%v}`, body, seed, stream))
+				if status != 200 {
+					t.Fatalf("%s: %d %s", r.path, status, b)
+				}
+				if !stream {
+					return r.read([]byte(b))
+				}
+				for _, data := range fields(b, "data") {
+					if data != "[DONE]" {
+						r.event([]byte(data), &calls, &text, &reason)
+					}
+				}
+				return calls, text, reason
+			}
+			for _, stream := range []bool{false, true} {
+				calls, text, reason := ask(r.ask+r.rest+","+r.required, stream)
+				if want := map[string]string{"/v1/responses": "completed", "/v1/messages": "tool_use"}[r.path]; reason != cmp.Or(want, "tool_calls") || len(calls) == 0 || text != "" {
+					t.Fatalf("%s: %+v %q %s", r.path, calls, text, reason)
+				}
+				all := ""
+				for _, c := range calls {
+					all += c.Name + compact(c.Arguments) + " "
+				}
+				if first = cmp.Or(first, all); all != first {
+					t.Errorf("seed %d, %s, streamed %v: %s, want %s", seed, r.path, stream, all, first)
+				}
+				c := calls[0]
+				quoted, _ := json.Marshal(c.Arguments)
+				back := strings.NewReplacer("ID", c.ID, "NAME", c.Name, "TEXT", string(quoted), "JSON", c.Arguments).Replace(r.back)
+				_, text, _ = ask(r.ask+back+r.rest, stream)
+				if firstText = cmp.Or(firstText, text); text != firstText {
+					t.Errorf("seed %d, %s, streamed %v: after the call %q, want %q", seed, r.path, stream, text, firstText)
+				}
+			}
+		}
+	}
+	for path, bad := range map[string]string{
+		"/v1/responses": `{"model":"m","input":"x","tools":[{"type":"function","name":"f","strict":true,"parameters":{"type":"object","not":{}}}]}`,
+		"/v1/messages":  `{"model":"m","max_tokens":9,"messages":[{"role":"user","content":"x"}],"tools":[{"name":"f","strict":true,"input_schema":{"type":"object","not":{}}}]}`,
+	} {
+		param := map[string]string{"/v1/responses": `"tools[0].parameters"`, "/v1/messages": "tools[0].input_schema: "}[path]
+		if status, _, b := do(t, "POST", url+path, bad); status != 400 || !strings.Contains(b, param) {
+			t.Errorf("%s: %d %s", path, status, b)
+		}
+	}
+	// The tools of a message count.
+	const hi = `{"model":"m","messages":[{"role":"user","content":"Hi"}]`
+	count := func(body string) (n struct {
+		Tokens int `json:"input_tokens"`
+	},
+	) {
+		_, _, b := do(t, "POST", url+"/v1/messages/count_tokens", body)
+		return decode[struct {
+			Tokens int `json:"input_tokens"`
+		}](t, []byte(b))
+	}
+	if few, more := count(hi+"}"), count(hi+`,"tools":[{"name":"f","input_schema":{}}]}`); few.Tokens == 0 || more.Tokens <= few.Tokens {
+		t.Errorf("%d tokens without tools, %d with one", few.Tokens, more.Tokens)
+	}
+}
+
+// responseCalls reads a response: its calls, its text and its status.
+func responseCalls(t *testing.T, b []byte) (calls []struct{ ID, Name, Arguments string }, text, status string) {
+	t.Helper()
+	r := decode[struct {
+		Status string
+		Output []struct {
+			Type, Name, Arguments string
+			Call                  string `json:"call_id"`
+			Content               []struct{ Text string }
+		}
+	}](t, b)
+	for _, o := range r.Output {
+		if o.Type == "function_call" {
+			calls = append(calls, struct{ ID, Name, Arguments string }{o.Call, o.Name, o.Arguments})
+		}
+		for _, c := range o.Content {
+			text += c.Text
+		}
+	}
+	return calls, text, r.Status
+}
+
+// longerModel is a chat model with room for tools in its context.
+func longerModel(t *testing.T) string {
+	t.Helper()
+	dir := talftest.ChatModel(t)
+	config := filepath.Join(dir, "config.json")
+	b, err := os.ReadFile(config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	longer := regexp.MustCompile(`"max_position_embeddings": *\d+`).ReplaceAll(b, []byte(`"max_position_embeddings": 2048`))
+	if err := os.WriteFile(config, longer, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return dir
 }
 
 // A template that leaves out a call of an earlier answer is not used for it.

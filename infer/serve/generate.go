@@ -213,6 +213,7 @@ func (g *generation) whole(ctx context.Context, w http.ResponseWriter) {
 	for _, a := range g.answers {
 		var text strings.Builder
 		text.WriteString(a.choice.Text)
+		var pending []wire.Token // that belong to the next part
 		for !a.ended {
 			delta, err := a.Next(ctx)
 			if err != nil {
@@ -222,14 +223,23 @@ func (g *generation) whole(ctx context.Context, w http.ResponseWriter) {
 				return
 			}
 			more, tokens := g.take(a, &delta)
+			pending = append(pending, tokens...)
 			for _, part := range a.read(more, delta.Reason != "") {
 				text.WriteString(part.Text)
-				add(&a.choice, &part)
+				if a.parser == nil || g.d == wire.Chat { // whose messages have calls beside the text
+					add(&a.choice, &part)
+					continue
+				}
+				part.Tokens, pending = pending, nil
+				a.choice.Parts = append(a.choice.Parts, part)
 			}
 			a.choice.Tokens = append(a.choice.Tokens, tokens...)
 			if delta.Reason != "" {
 				g.end(a, &delta)
 			}
+		}
+		if a.choice.Parts != nil {
+			a.choice.Parts = append(a.choice.Parts, wire.Choice{Tokens: pending})
 		}
 		a.choice.Offset = utf8.RuneCountInString(a.choice.Text)
 		a.choice.Text = text.String()

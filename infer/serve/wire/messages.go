@@ -1,6 +1,8 @@
 package wire
 
 import (
+	"bytes"
+	"encoding/json"
 	"fmt"
 	"math"
 	"net/http"
@@ -36,18 +38,14 @@ func (o *object) messages() *Request {
 	}
 	r.Stop = o.stops("stop_sequences")
 	o.untraced(r)
-	var ts []turn
+	var t talk
 	if _, ok := o.has("system"); ok {
 		if text := o.content("system"); text != "" {
-			ts = append(ts, turn{"system", text})
+			t.say("system", text)
 		}
 	}
-	r.Prompts = []Prompt{{Conversation: o.variables(o.turns(ts))}}
-	o.refuse("tools", "this server does not call tools")
-	if c := o.object("tool_choice"); c != nil {
-		c.refuse("type", "this server does not call tools", `"none"`, `"auto"`)
-		o.take(c)
-	}
+	o.turns(&t)
+	r.Prompts = []Prompt{{Conversation: o.variables(t.turns), Tools: o.messageTools()}}
 	if t := o.object("thinking"); t != nil {
 		t.refuse("type", "this server does not steer how a model thinks", `"disabled"`, `"adaptive"`)
 		o.take(t)
@@ -74,34 +72,142 @@ func (o *object) messages() *Request {
 
 // turns appends the messages. Those that follow one of the same role continue it, as Anthropic
 // documents: many templates take none.
-func (o *object) turns(ts []turn) []turn {
+func (o *object) turns(t *talk) {
 	all := o.list("messages", MaxMessages)
 	if o.err == nil && len(all) == 0 {
 		o.fail("messages", "is empty, want at least one message")
 	}
 	for i, m := range all {
 		in := open(fmt.Sprintf("messages[%d]", i), m)
-		t := turn{Role: in.need("role")}
+		role := in.need("role")
 		switch {
-		case t.Role != "user" && t.Role != "assistant" && t.Role != "system":
-			in.fail("role", "is %q, want user or assistant", t.Role)
-		case t.Role == "assistant" && i == len(all)-1:
+		case role != "user" && role != assistant && role != "system":
+			in.fail("role", "is %q, want user or assistant", role)
+		case role == assistant && i == len(all)-1:
 			in.unsupported("role", "is \"assistant\" in the last message: this server starts a new message")
 		}
-		t.Content = in.content("content")
-		if o.take(in); o.err != nil {
-			return nil
+		if v, ok := in.has("content"); ok && v[0] == '[' {
+			in.blocks(t, role)
+		} else {
+			t.join(role, in.need("content"))
 		}
-		ts = join(ts, t, "\n")
+		if o.take(in); o.err != nil {
+			return
+		}
 	}
-	return ts
 }
 
-// A messageText is the one block of an answer.
+// blocks appends the blocks of a message.
+func (o *object) blocks(t *talk, role string) {
+	all := o.list("content", MaxMessages)
+	if len(all) == 0 {
+		t.join(role, "")
+	}
+	for i, v := range all {
+		in := open(fmt.Sprintf("%scontent[%d]", o.at, i), v)
+		switch kind := in.text("type"); {
+		case in.err != nil:
+		case kind == "text":
+			t.join(role, in.need("text"))
+		case kind == "tool_result" && role == "user":
+			text := ""
+			if _, ok := in.has("content"); ok {
+				text = in.content("content")
+			}
+			t.answer(in, "tool_use_id", text)
+		case kind == "tool_use" && role == assistant:
+			t.ask(in, in.callOf(in.need("id"), "input"))
+		case kind == "thinking" && role == assistant:
+			t.think(in.need("thinking"))
+		case kind == "redacted_thinking" && role == assistant: // another server's
+		case kind == "":
+			in.fail("type", "is missing, want \"text\"")
+		default:
+			in.unsupported("type", "is %q: in messages of the role %s this server reads texts, tool_use of the assistant and tool_result of the user, and fetches nothing", kind, role)
+		}
+		if o.take(in); o.err != nil {
+			return
+		}
+	}
+}
+
+// A messageText is a text of an answer.
 type messageText struct {
 	Type      string  `json:"type"`
 	Citations *string `json:"citations"`
 	Text      string  `json:"text"`
+}
+
+// A messageThought is what was thought before one. Nothing signs it.
+type messageThought struct {
+	Type      string `json:"type"`
+	Thinking  string `json:"thinking"`
+	Signature string `json:"signature"`
+}
+
+// A messageCall is a call of a tool.
+type messageCall struct {
+	Type   string `json:"type"`
+	ID     string `json:"id"`
+	Caller struct {
+		Type string `json:"type"`
+	} `json:"caller"` // the model itself, and no program that it wrote
+	Name  string          `json:"name"`
+	Input json.RawMessage `json:"input"`
+}
+
+// A block is a part of an answer as far as it is known.
+type block struct {
+	kind partKind
+	text strings.Builder // or the arguments
+	call Call
+}
+
+// wire is the block. One that begins has no text.
+func (b *block) wire(begins bool) any {
+	text := b.text.String()
+	if begins {
+		text = ""
+	}
+	switch b.kind {
+	case callPart:
+		c := messageCall{Type: "tool_use", ID: b.call.ID, Name: b.call.Name, Input: members(text)}
+		c.Caller.Type = "direct"
+		return c
+	case thoughtPart:
+		return messageThought{Type: "thinking", Thinking: text}
+	}
+	return messageText{Type: "text", Text: text}
+}
+
+// members is an object of arguments. Of one that was cut off it has the members that are whole.
+func members(text string) json.RawMessage {
+	if json.Valid([]byte(text)) {
+		return json.RawMessage(text)
+	}
+	var b bytes.Buffer
+	b.WriteByte('{')
+	d := json.NewDecoder(strings.NewReader(text))
+	_, err := d.Token()
+	for err == nil && d.More() {
+		var key json.Token
+		var value json.RawMessage
+		if key, err = d.Token(); err == nil {
+			err = d.Decode(&value)
+		}
+		// A number may have gone on.
+		if rest := strings.TrimSpace(text[d.InputOffset():]); err != nil || rest == "" {
+			break
+		}
+		if b.Len() > 1 {
+			b.WriteByte(',')
+		}
+		b.Write(must(key))
+		b.WriteByte(':')
+		b.Write(value)
+	}
+	b.WriteByte('}')
+	return b.Bytes()
 }
 
 type messageUsage struct {
@@ -131,11 +237,11 @@ type ending struct {
 }
 
 type anthropicMessage struct {
-	ID      string        `json:"id"`
-	Type    string        `json:"type"`
-	Role    string        `json:"role"`
-	Model   string        `json:"model"`
-	Content []messageText `json:"content"`
+	ID      string `json:"id"`
+	Type    string `json:"type"`
+	Role    string `json:"role"`
+	Model   string `json:"model"`
+	Content []any  `json:"content"`
 	ending
 	Usage    messageUsage `json:"usage"`
 	Drafting *Drafting    `json:"talf,omitempty"`
@@ -144,14 +250,18 @@ type anthropicMessage struct {
 // messages writes Anthropic's messages, whole or as named events.
 type messages struct {
 	*Head
-	most int // max_tokens
-	last Choice
+	most   int  // max_tokens
+	calls  bool // the answer may call tools: it is not known which blocks it has
+	blocks []*block
+	last   Choice
 }
 
-func newMessages(h *Head, r *Request) Writer { return &messages{Head: h, most: r.MaxTokens} }
+func newMessages(h *Head, r *Request) Writer {
+	return &messages{Head: h, most: r.MaxTokens, calls: r.Prompts[0].Tools != nil}
+}
 
-func (w *messages) message(content ...messageText) *anthropicMessage {
-	return &anthropicMessage{ID: w.ID, Type: "message", Role: "assistant", Model: w.Model, Content: list(content)}
+func (w *messages) message() *anthropicMessage {
+	return &anthropicMessage{ID: w.ID, Type: "message", Role: assistant, Model: w.Model, Content: []any{}}
 }
 
 func (w *messages) ending(u Usage) (e ending) {
@@ -163,14 +273,25 @@ func (w *messages) ending(u Usage) (e ending) {
 		reason = "model_context_window_exceeded"
 	case w.last.Finish == Length:
 		reason = "max_tokens"
+	case w.last.Finish == Called:
+		reason = "tool_use"
 	}
 	e.Reason = &reason
 	return e
 }
 
 func (w *messages) Whole(cs []Choice, u Usage) []byte {
+	if !w.calls {
+		w.open(saidPart, nil)
+	}
+	for _, c := range cs[0].parts() {
+		w.take(c)
+	}
 	w.last = cs[0]
-	m := w.message(messageText{Type: "text", Text: cs[0].Text})
+	m := w.message()
+	for _, b := range w.blocks {
+		m.Content = append(m.Content, b.wire(false))
+	}
 	m.ending, m.Usage, m.Drafting = w.ending(u), messageUsageOf(u), w.last.Drafting
 	return must(m)
 }
@@ -180,7 +301,7 @@ type messageEvent struct {
 	Type     string            `json:"type"`
 	Message  *anthropicMessage `json:"message,omitempty"`
 	Index    *int              `json:"index,omitempty"`
-	Block    *messageText      `json:"content_block,omitempty"`
+	Block    any               `json:"content_block,omitempty"`
 	Delta    any               `json:"delta,omitempty"`
 	Usage    *messageUsage     `json:"usage,omitempty"`
 	Drafting *Drafting         `json:"talf,omitempty"`
@@ -188,27 +309,70 @@ type messageEvent struct {
 
 func (e messageEvent) event() []byte { return NamedEvent(e.Type, must(e)) }
 
+// A messageDelta is more of a block.
+type messageDelta struct {
+	Type     string  `json:"type"`
+	Text     *string `json:"text,omitempty"`
+	Thinking *string `json:"thinking,omitempty"`
+	JSON     *string `json:"partial_json,omitempty"`
+}
+
+// open begins a block with a part of the answer.
+func (w *messages) open(kind partKind, c *Choice) []byte {
+	b, at := &block{kind: kind}, len(w.blocks)
+	if kind == callPart {
+		b.call = c.Calls[0]
+	}
+	w.blocks = append(w.blocks, b)
+	return messageEvent{Type: "content_block_start", Index: &at, Block: b.wire(true)}.event()
+}
+
+// close ends the block that is being written.
+func (w *messages) close() []byte {
+	at := len(w.blocks) - 1
+	if at < 0 {
+		return nil
+	}
+	return messageEvent{Type: "content_block_stop", Index: &at}.event()
+}
+
 func (w *messages) Begin(_ []Choice, u Usage) []byte {
 	m := w.message()
 	m.Usage = messageUsageOf(u)
 	b := messageEvent{Type: "message_start", Message: m}.event()
-	b = append(b, messageEvent{Type: "content_block_start", Index: new(int), Block: &messageText{Type: "text"}}.event()...)
+	if !w.calls {
+		b = append(b, w.open(saidPart, nil)...)
+	}
 	return append(b, w.Ping()...)
 }
 
-func (w *messages) Part(c Choice) []byte {
-	if w.last = c; c.Text == "" {
+func (w *messages) Part(c Choice) []byte { return w.take(c) }
+
+// take takes a part of the answer and returns its events.
+func (w *messages) take(c Choice) (b []byte) {
+	w.last = c
+	kind, text := c.part()
+	if kind == noPart {
 		return nil
 	}
-	return messageEvent{Type: "content_block_delta", Index: new(int), Delta: struct {
-		Type string `json:"type"`
-		Text string `json:"text"`
-	}{"text_delta", c.Text}}.event()
+	if now := last(w.blocks); now == nil || now.kind != kind || c.begins() {
+		b = append(w.close(), w.open(kind, &c)...)
+	}
+	last(w.blocks).text.WriteString(text)
+	delta := messageDelta{Type: "text_delta", Text: &text}
+	switch kind {
+	case callPart:
+		delta = messageDelta{Type: "input_json_delta", JSON: &text}
+	case thoughtPart:
+		delta = messageDelta{Type: "thinking_delta", Thinking: &text}
+	}
+	at := len(w.blocks) - 1
+	return append(b, messageEvent{Type: "content_block_delta", Index: &at, Delta: delta}.event()...)
 }
 
 func (w *messages) End(u Usage) []byte {
 	usage := messageUsageOf(u)
-	b := messageEvent{Type: "content_block_stop", Index: new(int)}.event()
+	b := w.close()
 	b = append(b, messageEvent{Type: "message_delta", Delta: w.ending(u), Usage: &usage, Drafting: w.last.Drafting}.event()...)
 	return append(b, messageEvent{Type: "message_stop"}.event()...)
 }

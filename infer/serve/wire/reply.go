@@ -58,6 +58,43 @@ type Choice struct {
 	Calls []Call
 	// Reasoning is what was thought before the answer, where that is told apart.
 	Reasoning string
+	// Parts are a whole answer's in their order, if it may have calls: each a text, what was thought
+	// or a part of a call.
+	Parts []Choice
+}
+
+// A partKind is what a part of an answer is.
+type partKind int
+
+const (
+	noPart partKind = iota // its end
+	saidPart
+	thoughtPart
+	callPart
+)
+
+// part returns what a part is, and its text.
+func (c *Choice) part() (partKind, string) {
+	switch {
+	case len(c.Calls) > 0:
+		return callPart, c.Calls[0].Arguments
+	case c.Reasoning != "":
+		return thoughtPart, c.Reasoning
+	case c.Text != "":
+		return saidPart, c.Text
+	}
+	return noPart, ""
+}
+
+// begins reports whether a part is the first of a call.
+func (c *Choice) begins() bool { return len(c.Calls) > 0 && c.Calls[0].Name != "" }
+
+// parts are those of a whole answer.
+func (c *Choice) parts() []Choice {
+	if c.Parts == nil {
+		return []Choice{*c}
+	}
+	return c.Parts
 }
 
 // A Usage counts tokens.
@@ -102,6 +139,14 @@ func list[T any](s []T) []T {
 		return []T{}
 	}
 	return s
+}
+
+// last is the last element, or nil.
+func last[T any](s []*T) *T {
+	if len(s) == 0 {
+		return nil
+	}
+	return s[len(s)-1]
 }
 
 type usage struct {

@@ -5,23 +5,9 @@ import (
 	"fmt"
 	"math"
 	"slices"
+	"strings"
 	"unicode/utf8"
 )
-
-// A turn is a message as chat templates expect it.
-type turn struct {
-	Role    string `json:"role"`
-	Content string `json:"content"`
-}
-
-// join appends a turn. One whose role is that of the turn before continues it.
-func join(ts []turn, t turn, sep string) []turn {
-	if n := len(ts); n > 0 && ts[n-1].Role == t.Role {
-		ts[n-1].Content += sep + t.Content
-		return ts
-	}
-	return append(ts, t)
-}
 
 // An asked is what a response repeats of its request.
 type asked struct {
@@ -29,7 +15,8 @@ type asked struct {
 	MaxOutput    *int
 	MaxTools     *int64
 	Parallel     bool
-	ToolChoice   string
+	Tools        []echoedTool
+	ToolChoice   json.RawMessage
 	Effort       *string
 	Verbosity    string
 	Format       json.RawMessage
@@ -58,11 +45,12 @@ func ParseResponses(body []byte) (*Request, *Error) {
 	r.Stop = o.stops("stop")
 	o.untraced(r)
 	a := &asked{Instructions: o.optional("instructions"), Safety: o.optional("safety_identifier"), CacheKey: o.optional("prompt_cache_key"), User: o.optional("user")}
-	var ts []turn
+	var t talk
 	if a.Instructions != nil && *a.Instructions != "" {
-		ts = append(ts, turn{"system", *a.Instructions})
+		t.say("system", *a.Instructions)
 	}
-	r.Prompts = []Prompt{{Conversation: o.variables(o.input(ts))}}
+	o.input(&t)
+	r.Prompts = []Prompt{{Conversation: o.variables(t.turns), Tools: o.responseTools()}}
 	if n, ok := o.integer("max_output_tokens", 1, math.MaxInt32); ok {
 		r.MaxTokens = int(n)
 		a.MaxOutput = &r.MaxTokens
@@ -85,7 +73,7 @@ func ParseResponses(body []byte) (*Request, *Error) {
 			o.fail("stream_options", "is given without \"stream\": true")
 		}
 	}
-	o.responseTools(a)
+	a.tools(o, r.Prompts[0].Tools)
 	o.responseText(a, &r.Format)
 	a.Metadata = o.metadata()
 	o.boolean("store") // a response says that it was not
@@ -113,18 +101,35 @@ func (o *object) elsewhere(names [][2]string) {
 	o.refuse("n", "this API has one answer", "1")
 }
 
-// responseTools refuses tools.
-func (o *object) responseTools(a *asked) {
-	o.refuse("tools", "this server does not call tools")
-	o.refuse("tool_choice", "this server does not call tools", `"none"`, `"auto"`)
-	a.ToolChoice, a.Parallel = "auto", true
-	if _, ok := o.has("tool_choice"); ok {
-		a.ToolChoice = o.text("tool_choice")
+// An echoedTool is a tool as a response repeats it.
+type echoedTool struct {
+	Type        string          `json:"type"`
+	Name        string          `json:"name"`
+	Description *string         `json:"description"`
+	Parameters  json.RawMessage `json:"parameters"`
+	Strict      bool            `json:"strict"`
+}
+
+// tools notes what the response repeats of the tools.
+func (a *asked) tools(o *object, t *Tools) {
+	a.Tools, a.Parallel, a.ToolChoice = []echoedTool{}, true, json.RawMessage(`"auto"`)
+	if t != nil {
+		for i := range t.List {
+			x := &t.List[i]
+			e := echoedTool{Type: "function", Name: x.Name, Parameters: x.Parameters, Strict: x.Strict}
+			if x.Description != "" {
+				e.Description = &x.Description
+			}
+			a.Tools = append(a.Tools, e)
+		}
 	}
-	if _, ok := o.has("parallel_tool_calls"); ok {
-		a.Parallel = o.boolean("parallel_tool_calls")
+	if v, ok := o.has("tool_choice"); ok {
+		a.ToolChoice = v
 	}
-	if n, ok := o.integer("max_tool_calls", 1, math.MaxInt32); ok {
+	if p := o.optionalBoolean("parallel_tool_calls"); p != nil {
+		a.Parallel = *p
+	}
+	if n, ok := o.integer("max_tool_calls", 1, math.MaxInt32); ok { // of tools that a server runs: there are none
 		a.MaxTools = &n
 	}
 }
@@ -181,15 +186,16 @@ func (o *object) metadata() map[string]string {
 	return out
 }
 
-// input appends what the model is to answer: a text of the user, or a list of messages.
-func (o *object) input(ts []turn) []turn {
+// input appends what the model is to answer: a text of the user, or a list of items.
+func (o *object) input(t *talk) {
 	v, ok := o.has("input")
 	switch {
 	case !ok:
 		o.fail("input", "is missing, want a text or a list of messages")
-		return nil
+		return
 	case v[0] == '"':
-		return append(ts, turn{"user", o.text("input")})
+		t.say("user", o.text("input"))
+		return
 	}
 	items := o.list("input", MaxMessages)
 	if len(items) == 0 {
@@ -197,40 +203,66 @@ func (o *object) input(ts []turn) []turn {
 	}
 	for i, item := range items {
 		in := open(fmt.Sprintf("input[%d]", i), item)
-		t := in.item()
+		in.item(t)
 		if o.take(in); o.err != nil {
-			return nil
-		}
-		// Instructions and the system's messages that follow them are one: many templates take a
-		// single one, at the beginning.
-		if t.Role == "system" && len(ts) == 1 {
-			ts = join(ts, t, "\n")
-		} else {
-			ts = append(ts, t)
+			return
 		}
 	}
-	return ts
+	if t.rest(""); o.err == nil && len(t.turns) == 0 {
+		o.fail("input", "has no message, and no call")
+	}
 }
 
-// item reads a message of "input".
-func (o *object) item() turn {
-	switch t := o.text("type"); t {
+// item reads an item of "input".
+func (o *object) item(t *talk) {
+	switch kind := o.text("type"); kind {
 	case "", "message":
+		o.message(t)
+	case "function_call":
+		t.ask(o, o.callOf(o.need("call_id"), "arguments"))
+	case "function_call_output":
+		t.answer(o, "call_id", o.content("output"))
+	case "reasoning": // what this server wrote itself; summaries and what is encrypted are others'
+		t.think(o.thoughts())
 	case "item_reference":
-		o.unsupported("type", "is %q: this server keeps no items", t)
+		o.unsupported("type", "is %q: this server keeps no items", kind)
 	default:
-		o.unsupported("type", "is %q: this server reads messages only", t)
+		o.unsupported("type", "is %q: this server reads messages, and calls of functions", kind)
 	}
-	t := turn{Role: o.need("role")}
-	switch t.Role {
+}
+
+// message reads a message of "input".
+func (o *object) message(t *talk) {
+	role := o.need("role")
+	switch role {
 	case "user", "assistant", "system":
 	case "developer": // the newer name
-		t.Role = "system"
+		role = "system"
 	default:
-		o.fail("role", "is %q, want user, assistant, system or developer", t.Role)
+		o.fail("role", "is %q, want user, assistant, system or developer", role)
 	}
-	t.Content = o.content("content")
-	return t
+	text := o.content("content")
+	// Instructions and the system's messages that follow them are one: many templates take a
+	// single one, at the beginning.
+	if role == "system" && len(t.turns) == 1 && t.turns[0].role == role {
+		t.join(role, text)
+	} else {
+		t.say(role, text)
+	}
+}
+
+// thoughts reads the texts of an item of reasoning.
+func (o *object) thoughts() string {
+	var b strings.Builder
+	for i, v := range o.list("content", MaxMessages) {
+		in := open(fmt.Sprintf("%scontent[%d]", o.at, i), v)
+		if kind := in.text("type"); in.err == nil && kind != reasoningText {
+			in.fail("type", "is %q, want %q", kind, reasoningText)
+		}
+		b.WriteString(in.need("text"))
+		o.take(in)
+	}
+	return b.String()
 }
 
 // content reads a text, or the texts of a list of parts.

@@ -2,6 +2,7 @@ package wire
 
 import (
 	"encoding/json"
+	"fmt"
 	"strings"
 
 	"talf/model/sample"
@@ -13,17 +14,14 @@ type responses struct {
 	a       *asked
 	sample  sample.Params
 	top     int
-	number  int // of the next event
-	text    strings.Builder
-	tokens  []token
+	number  int  // of the next event
+	calls   bool // the answer may call tools: it is not known which items it has
+	outputs []*output
 	last    Choice // with the reason for the end
-	message string // id of the one item
 }
 
 func newResponses(h *Head, r *Request) Writer {
-	w := &responses{Head: h, a: r.asked, sample: r.Sample, top: r.Top, tokens: []token{}}
-	w.message = messageID + strings.TrimPrefix(h.ID, responseID)
-	return w
+	return &responses{Head: h, a: r.asked, sample: r.Sample, top: r.Top, calls: r.Prompts[0].Tools != nil}
 }
 
 // The states of a response and of its message.
@@ -48,7 +46,7 @@ type response struct {
 	MaxOutput    *int              `json:"max_output_tokens"`
 	MaxTools     *int64            `json:"max_tool_calls"`
 	Model        string            `json:"model"`
-	Output       []item            `json:"output"`
+	Output       []any             `json:"output"`
 	Parallel     bool              `json:"parallel_tool_calls"`
 	Presence     float64           `json:"presence_penalty"`
 	Frequency    float64           `json:"frequency_penalty"`
@@ -60,8 +58,8 @@ type response struct {
 	Store        bool              `json:"store"`
 	Temperature  float64           `json:"temperature"`
 	Text         textOptions       `json:"text"`
-	ToolChoice   string            `json:"tool_choice"`
-	Tools        []struct{}        `json:"tools"`
+	ToolChoice   json.RawMessage   `json:"tool_choice"`
+	Tools        []echoedTool      `json:"tools"`
 	Top          int               `json:"top_logprobs"`
 	TopP         float64           `json:"top_p"`
 	Truncation   string            `json:"truncation"`
@@ -103,27 +101,87 @@ type responseUsage struct {
 	Total int `json:"total_tokens"`
 }
 
-// An item is a message of the model's.
-type item struct {
+// A messageItem is a message of the model's.
+type messageItem struct {
 	ID      string `json:"id"`
 	Type    string `json:"type"`
 	Status  string `json:"status"`
 	Role    string `json:"role"`
-	Content []part `json:"content"`
+	Content []any  `json:"content"`
 }
 
-// A part is a text of a message.
-type part struct {
+// A textPart is a text of a message.
+type textPart struct {
 	Type        string     `json:"type"`
 	Annotations []struct{} `json:"annotations"`
 	Logprobs    []token    `json:"logprobs"`
 	Text        string     `json:"text"`
 }
 
+// A reasoningItem is what the model thought.
+type reasoningItem struct {
+	ID      string     `json:"id"`
+	Type    string     `json:"type"`
+	Status  string     `json:"status"`
+	Summary []struct{} `json:"summary"`
+	Content []any      `json:"content"`
+}
+
+type reasoningPart struct {
+	Type string `json:"type"`
+	Text string `json:"text"`
+}
+
+const reasoningText = "reasoning_text"
+
+// A callItem is a call of a function.
+type callItem struct {
+	ID        string `json:"id"`
+	Type      string `json:"type"`
+	Status    string `json:"status"`
+	CallID    string `json:"call_id"`
+	Name      string `json:"name"`
+	Arguments string `json:"arguments"`
+}
+
+// An output is an item as far as it is known.
+type output struct {
+	kind   partKind
+	id     string
+	at     int
+	status string
+	text   strings.Builder // or the arguments
+	tokens []token
+	call   Call
+}
+
+// item is the output as responses have it. One that begins has no parts yet.
+func (o *output) item(begins bool) any {
+	content := []any{}
+	if !begins {
+		content = append(content, o.part())
+	}
+	switch o.kind {
+	case callPart:
+		return callItem{o.id, "function_call", o.status, o.call.ID, o.call.Name, o.text.String()}
+	case thoughtPart:
+		return reasoningItem{o.id, "reasoning", o.status, []struct{}{}, content}
+	}
+	return messageItem{o.id, "message", o.status, assistant, content}
+}
+
+// part is the one part of the output.
+func (o *output) part() any {
+	if o.kind == thoughtPart {
+		return reasoningPart{reasoningText, o.text.String()}
+	}
+	return textPart{"output_text", []struct{}{}, list(o.tokens), o.text.String()}
+}
+
 // response is the object in a state.
 func (w *responses) response(status string) *response {
 	r := &response{
-		ID: w.ID, Object: "response", Created: w.Created, Status: status, Model: w.Model, Output: []item{}, Tier: "default", Truncation: "disabled", Tools: []struct{}{},
+		ID: w.ID, Object: "response", Created: w.Created, Status: status, Model: w.Model, Output: []any{}, Tier: "default", Truncation: "disabled", Tools: w.a.Tools,
 		Instructions: w.a.Instructions, MaxOutput: w.a.MaxOutput, MaxTools: w.a.MaxTools, Parallel: w.a.Parallel, CacheKey: w.a.CacheKey, Safety: w.a.Safety,
 		ToolChoice: w.a.ToolChoice, User: w.a.User, Metadata: w.a.Metadata, Reasoning: reasoning{Effort: w.a.Effort},
 		Presence: w.sample.PresencePenalty, Frequency: w.sample.FrequencyPenalty, Temperature: w.sample.Temperature, TopP: w.sample.TopP, Top: w.top,
@@ -142,46 +200,41 @@ func (w *responses) ended(u Usage) *response {
 	if w.last.Finish == Length {
 		r.Status, r.Completed, r.Incomplete = incomplete, nil, &reason{"max_output_tokens"}
 	}
-	r.Output = []item{w.item(r.Status, w.part())}
+	for _, o := range w.outputs {
+		r.Output = append(r.Output, o.item(false))
+	}
 	r.Usage = &responseUsage{Input: u.Prompt, Output: u.Answer, Total: u.Prompt + u.Answer}
 	r.Usage.Details.Cached = u.Cached
 	r.Drafting = w.last.Drafting
 	return r
 }
 
-func (w *responses) item(status string, parts ...part) item {
-	return item{ID: w.message, Type: "message", Status: status, Role: "assistant", Content: list(parts)}
-}
-
-// part is what is known of the text.
-func (w *responses) part() part {
-	return part{Type: "output_text", Annotations: []struct{}{}, Logprobs: w.tokens, Text: w.text.String()}
-}
-
-func (w *responses) take(c Choice) {
-	w.text.WriteString(c.Text)
-	w.tokens = append(w.tokens, spelled(c.Tokens)...)
-	w.last = c
-}
-
 func (w *responses) Whole(cs []Choice, u Usage) []byte {
-	w.take(cs[0])
+	if !w.calls {
+		w.open(saidPart, nil)
+	}
+	for _, c := range cs[0].parts() {
+		w.take(c)
+	}
+	w.last = cs[0]
+	w.close(true)
 	return must(w.ended(u))
 }
 
 // An event is what all events have and, of the rest, what its kind has.
 type event struct {
-	Type     string    `json:"type"`
-	Number   int       `json:"sequence_number"`
-	Response *response `json:"response,omitempty"`
-	ID       string    `json:"item_id,omitempty"`
-	Output   *int      `json:"output_index,omitempty"`
-	Message  *item     `json:"item,omitempty"`
-	Content  *int      `json:"content_index,omitempty"`
-	Part     *part     `json:"part,omitempty"`
-	Delta    *string   `json:"delta,omitempty"`
-	Text     *string   `json:"text,omitempty"`
-	Logprobs *[]token  `json:"logprobs,omitempty"`
+	Type      string    `json:"type"`
+	Number    int       `json:"sequence_number"`
+	Response  *response `json:"response,omitempty"`
+	ID        string    `json:"item_id,omitempty"`
+	Output    *int      `json:"output_index,omitempty"`
+	Item      any       `json:"item,omitempty"`
+	Content   *int      `json:"content_index,omitempty"`
+	Part      any       `json:"part,omitempty"`
+	Delta     *string   `json:"delta,omitempty"`
+	Text      *string   `json:"text,omitempty"`
+	Arguments *string   `json:"arguments,omitempty"`
+	Logprobs  *[]token  `json:"logprobs,omitempty"`
 }
 
 func (w *responses) event(e event) []byte {
@@ -190,50 +243,121 @@ func (w *responses) event(e event) []byte {
 	return NamedEvent(e.Type, must(e))
 }
 
-// ofItem is an event of the message, ofPart one of its text.
-func (w *responses) ofItem(kind string, m item) []byte {
-	return w.event(event{Type: kind, Output: new(int), Message: &m})
-}
-
-func (w *responses) ofPart(e event) []byte {
-	e.ID, e.Output, e.Content = w.message, new(int), new(int)
+// of is an event of an output, and ofPart one of its part.
+func (w *responses) of(o *output, e event) []byte {
+	e.ID, e.Output = o.id, &o.at
 	return w.event(e)
 }
 
-func (w *responses) Begin([]Choice, Usage) []byte {
-	p := w.part()
-	b := w.event(event{Type: "response.created", Response: w.response(inProgress)})
-	b = append(b, w.event(event{Type: "response.in_progress", Response: w.response(inProgress)})...)
-	b = append(b, w.ofItem("response.output_item.added", w.item(inProgress))...)
-	return append(b, w.ofPart(event{Type: "response.content_part.added", Part: &p})...)
+func (w *responses) ofPart(o *output, e event) []byte {
+	e.Content = new(int)
+	return w.of(o, e)
 }
 
-func (w *responses) Part(c Choice) []byte {
-	w.take(c)
-	if c.Text == "" {
+// open begins an output with a part of the answer.
+func (w *responses) open(kind partKind, c *Choice) []byte {
+	o := &output{kind: kind, at: len(w.outputs), status: inProgress}
+	o.id = [...]string{saidPart: messageID, thoughtPart: "rs_", callPart: "fc_"}[kind] + strings.TrimPrefix(w.ID, responseID)
+	if o.at > 0 {
+		o.id += fmt.Sprintf("_%d", o.at)
+	}
+	if kind == callPart {
+		o.call = c.Calls[0]
+	}
+	w.outputs = append(w.outputs, o)
+	b := w.event(event{Type: "response.output_item.added", Output: &o.at, Item: o.item(true)})
+	if kind != callPart {
+		b = append(b, w.ofPart(o, event{Type: "response.content_part.added", Part: o.part()})...)
+	}
+	return b
+}
+
+// close ends the output that is being written; ends says that the answer does so, too.
+func (w *responses) close(ends bool) (b []byte) {
+	o := last(w.outputs)
+	if o == nil || o.status != inProgress {
 		return nil
 	}
-	logprobs := spelled(c.Tokens)
-	return w.ofPart(event{Type: "response.output_text.delta", Delta: &c.Text, Logprobs: &logprobs})
+	o.status = completed
+	if ends && (w.last.Finish == Length || o.kind == callPart && w.last.Finish != Called) {
+		o.status = incomplete
+	}
+	text := o.text.String()
+	switch o.kind {
+	case callPart:
+		b = w.of(o, event{Type: "response.function_call_arguments.done", Arguments: &text})
+	case thoughtPart:
+		b = w.ofPart(o, event{Type: "response.reasoning_text.done", Text: &text})
+	default:
+		tokens := list(o.tokens)
+		b = w.ofPart(o, event{Type: "response.output_text.done", Text: &text, Logprobs: &tokens})
+	}
+	if o.kind != callPart {
+		b = append(b, w.ofPart(o, event{Type: "response.content_part.done", Part: o.part()})...)
+	}
+	return append(b, w.event(event{Type: "response.output_item.done", Output: &o.at, Item: o.item(false)})...)
+}
+
+func (w *responses) Begin([]Choice, Usage) []byte {
+	b := w.event(event{Type: "response.created", Response: w.response(inProgress)})
+	b = append(b, w.event(event{Type: "response.in_progress", Response: w.response(inProgress)})...)
+	if !w.calls {
+		b = append(b, w.open(saidPart, nil)...)
+	}
+	return b
+}
+
+func (w *responses) Part(c Choice) []byte { return w.take(c) }
+
+// take takes a part of the answer and returns its events. Only texts have log probabilities.
+func (w *responses) take(c Choice) (b []byte) {
+	w.last = c
+	o := last(w.outputs)
+	kind, text := c.part()
+	if kind == noPart {
+		if o != nil && o.kind == saidPart {
+			o.tokens = append(o.tokens, spelled(c.Tokens)...)
+		}
+		return nil
+	}
+	if o == nil || o.kind != kind || c.begins() {
+		b = append(w.close(false), w.open(kind, &c)...)
+		o = last(w.outputs)
+	}
+	o.text.WriteString(text)
+	switch {
+	case kind == saidPart:
+		logprobs := spelled(c.Tokens)
+		o.tokens = append(o.tokens, logprobs...)
+		return append(b, w.ofPart(o, event{Type: "response.output_text.delta", Delta: &text, Logprobs: &logprobs})...)
+	case kind == thoughtPart:
+		return append(b, w.ofPart(o, event{Type: "response.reasoning_text.delta", Delta: &text})...)
+	case text != "":
+		return append(b, w.of(o, event{Type: "response.function_call_arguments.delta", Delta: &text})...)
+	}
+	return b
 }
 
 func (w *responses) End(u Usage) []byte {
-	p, r := w.part(), w.ended(u)
-	b := w.ofPart(event{Type: "response.output_text.done", Text: &p.Text, Logprobs: &p.Logprobs})
-	b = append(b, w.ofPart(event{Type: "response.content_part.done", Part: &p})...)
-	b = append(b, w.ofItem("response.output_item.done", r.Output[0])...)
+	b := w.close(true)
+	r := w.ended(u)
 	return append(b, w.event(event{Type: "response." + r.Status, Response: r})...)
 }
 
-// Fail repeats the text so far in a response that failed.
+// Fail repeats what there is in a response that failed.
 func (w *responses) Fail(e *Error) []byte {
 	r := w.response(failed)
 	r.Error = &responseError{Code: "server_error", Message: e.Error()}
 	if e.Code != "" {
 		r.Error.Code = e.Code
 	}
-	if w.text.Len() > 0 {
-		r.Output = []item{w.item(incomplete, w.part())}
+	for _, o := range w.outputs {
+		if o.status == inProgress {
+			o.status = incomplete
+		}
+		if o.text.Len() > 0 || o.kind == callPart {
+			r.Output = append(r.Output, o.item(false))
+		}
 	}
 	return w.event(event{Type: "response.failed", Response: r})
 }

@@ -27,8 +27,9 @@ type Tools struct {
 type Tool struct {
 	Name, Description string
 	Parameters        json.RawMessage // JSON Schema; nil: there are none
+	Param             string          // the field of the schema, for errors
 	Strict            bool
-	JSON              json.RawMessage // as the client wrote it
+	JSON              json.RawMessage // as chat templates take it
 }
 
 // A Call is a call of a tool, or with streaming a part of one.
@@ -38,43 +39,92 @@ type Call struct {
 	Arguments string // a JSON object
 }
 
-// toolName is what names of tools are: nothing in them is special in any format.
-var toolName = regexp.MustCompile(`^[A-Za-z0-9_.-]{1,64}$`)
+// toolName is what names of tools are: nothing in them is special in any format. The length is what
+// Anthropic's API takes.
+var toolName = regexp.MustCompile(`^[A-Za-z0-9_.-]{1,128}$`)
 
-// tools reads the tools of a chat; nil if there are none.
-func (o *object) tools() *Tools {
+// toolName is the name of a function.
+func (o *object) toolName() string {
+	name := o.need("name")
+	if o.err == nil && !toolName.MatchString(name) {
+		o.fail("name", "is %q, want 1 to 128 letters, digits, _, . and -", name)
+	}
+	return name
+}
+
+// function reads a tool: its name, which none before has, its description, its schema and whether that
+// is strict.
+func (o *object) function(schema string, before []Tool) Tool {
+	t := Tool{Name: o.toolName(), Description: o.text("description"), Strict: o.boolean("strict"), Param: o.at + schema}
+	if slices.ContainsFunc(before, func(x Tool) bool { return x.Name == t.Name }) {
+		o.fail("name", "%q occurs twice", t.Name)
+	}
+	if p := o.object(schema); p != nil {
+		t.Parameters, _ = o.has(schema)
+		o.take(p)
+	}
+	return t
+}
+
+// template is a tool as chat templates take it.
+func (t *Tool) template() json.RawMessage {
+	type function struct {
+		Name        string          `json:"name"`
+		Description string          `json:"description,omitempty"`
+		Parameters  json.RawMessage `json:"parameters,omitempty"`
+	}
+	return must(struct {
+		Type     string   `json:"type"`
+		Function function `json:"function"`
+	}{"function", function{t.Name, t.Description, t.Parameters}})
+}
+
+// offered reads the list of tools. one reads a tool.
+func (o *object) offered(one func(in *object, raw json.RawMessage, before []Tool) Tool) *Tools {
 	t := &Tools{Param: "tools"}
 	size := 0
-	for i, raw := range o.list("tools", limits.Tools) {
-		in := open(fmt.Sprintf("tools[%d]", i), raw)
-		if kind := in.text("type"); in.err == nil && kind != "function" {
-			in.unsupported("type", "is %q, want \"function\"", kind)
-		}
-		f := in.object("function")
-		if f == nil {
-			in.fail("function", "is missing, want an object")
-		} else {
-			tool := Tool{Name: f.need("name"), Description: f.text("description"), Strict: f.boolean("strict"), JSON: raw}
-			if f.err == nil && !toolName.MatchString(tool.Name) {
-				f.fail("name", "is %q, want 1 to 64 letters, digits, _, . and -", tool.Name)
-			}
-			if slices.ContainsFunc(t.List, func(x Tool) bool { return x.Name == tool.Name }) {
-				f.fail("name", "%q occurs twice", tool.Name)
-			}
-			if p := f.object("parameters"); p != nil {
-				tool.Parameters, _ = f.has("parameters")
-				f.take(p)
-			}
-			in.take(f)
-			t.List = append(t.List, tool)
-		}
+	for i, raw := range o.list(t.Param, limits.Tools) {
+		in := open(fmt.Sprintf("%s[%d]", t.Param, i), raw)
+		tool := one(in, raw, t.List)
 		if size += len(raw); size > limits.ToolBytes {
-			in.fail("function", "ends beyond %d bytes of tools", limits.ToolBytes)
+			in.fail("name", "%q ends beyond %d bytes of tools", tool.Name, limits.ToolBytes)
 		}
 		if o.take(in); o.err != nil {
-			return nil
+			break
 		}
+		t.List = append(t.List, tool)
 	}
+	return t
+}
+
+// only says that one tool has to be called.
+func (t *Tools) only(o *object, name string) {
+	t.Name, t.Required, t.Single = name, true, true
+	if !slices.ContainsFunc(t.List, func(x Tool) bool { return x.Name == name }) {
+		o.fail("tool_choice", "names %q, which is not among the tools", name)
+	}
+}
+
+// some are the tools if there are any. Without them nothing can be called.
+func (t *Tools) some(o *object) *Tools {
+	if t.Required && len(t.List) == 0 {
+		o.fail("tool_choice", "asks for a call without tools")
+	}
+	if o.err != nil || len(t.List) == 0 {
+		return nil
+	}
+	return t
+}
+
+// functionsOnly refuses tools that are no functions.
+func (o *object) functionsOnly() {
+	if kind := o.text("type"); o.err == nil && kind != "function" {
+		o.unsupported("type", "is %q, want \"function\"", kind)
+	}
+}
+
+// toolChoice reads how OpenAI's API chooses tools. named reads the name of one that has to be called.
+func (o *object) toolChoice(t *Tools, named func(c *object) string) *Tools {
 	if p := o.optionalBoolean("parallel_tool_calls"); p != nil {
 		t.Single = !*p
 	}
@@ -93,27 +143,83 @@ func (o *object) tools() *Tools {
 		}
 	default:
 		if c := o.object("tool_choice"); c != nil {
-			if kind := c.text("type"); c.err == nil && kind != "function" {
-				c.unsupported("type", "is %q, want \"function\"", kind)
-			}
-			if f := c.object("function"); f != nil {
-				t.Name, t.Required, t.Single = f.need("name"), true, true
-				c.take(f)
-			} else {
-				c.fail("function", "is missing, want an object with a name")
-			}
-			if o.take(c); o.err == nil && !slices.ContainsFunc(t.List, func(x Tool) bool { return x.Name == t.Name }) {
-				o.fail("tool_choice", "names %q, which is not among the tools", t.Name)
+			c.functionsOnly()
+			name := named(c)
+			if o.take(c); o.err == nil {
+				t.only(o, name)
 			}
 		}
 	}
-	if len(t.List) == 0 {
-		if t.Required {
-			o.fail("tool_choice", "asks for a call without tools")
+	return t.some(o)
+}
+
+// tools reads the tools of a chat; nil if there are none.
+func (o *object) tools() *Tools {
+	return o.toolChoice(o.offered(func(in *object, raw json.RawMessage, before []Tool) (t Tool) {
+		in.functionsOnly()
+		if f := in.object("function"); f != nil {
+			t = f.function("parameters", before)
+			t.JSON = raw
+			in.take(f)
+		} else {
+			in.fail("function", "is missing, want an object")
 		}
-		return nil
+		return t
+	}), func(c *object) (name string) {
+		if f := c.object("function"); f != nil {
+			name = f.need("name")
+			c.take(f)
+		} else {
+			c.fail("function", "is missing, want an object with a name")
+		}
+		return name
+	})
+}
+
+// responseTools reads the tools of a response, which have no object of their own for the function.
+func (o *object) responseTools() *Tools {
+	return o.toolChoice(o.offered(func(in *object, _ json.RawMessage, before []Tool) Tool {
+		in.functionsOnly()
+		t := in.function("parameters", before)
+		t.JSON = t.template()
+		return t
+	}), func(c *object) string { return c.need("name") })
+}
+
+// messageTools reads the tools of a message, as Anthropic's API has them.
+func (o *object) messageTools() *Tools {
+	t := o.offered(func(in *object, _ json.RawMessage, before []Tool) Tool {
+		if kind := in.text("type"); in.err == nil && kind != "" && kind != "custom" {
+			in.unsupported("type", "is %q: this server runs no tools, want \"custom\"", kind)
+		}
+		if _, ok := in.has("input_schema"); !ok {
+			in.fail("input_schema", "is missing, want a JSON Schema")
+		}
+		t := in.function("input_schema", before)
+		t.JSON = t.template()
+		return t
+	})
+	c := o.object("tool_choice")
+	if c == nil {
+		return t.some(o)
 	}
-	return t
+	t.Single = c.boolean("disable_parallel_tool_use")
+	switch kind := c.text("type"); kind {
+	case "auto":
+	case "none":
+		t.None = true
+	case "any":
+		t.Required = true
+	case "tool":
+		name := c.need("name")
+		if o.take(c); o.err == nil {
+			t.only(o, name)
+		}
+	default:
+		c.fail("type", "is %q, want auto, any, tool or none", kind)
+	}
+	o.take(c)
+	return t.some(o)
 }
 
 // Callable are the tools that the answer may call.
@@ -125,6 +231,23 @@ func (t *Tools) Callable() []Tool {
 	return t.List[i : i+1]
 }
 
+// callOf reads a tool's name and its arguments: an object, or the text of one.
+func (o *object) callOf(id, arguments string) turnCall {
+	c := turnCall{Type: "function", ID: id, Function: turnFunction{Name: o.toolName()}}
+	args, ok := o.has(arguments)
+	if ok && args[0] == '"' {
+		args = json.RawMessage(o.text(arguments))
+	}
+	if args = bytes.TrimSpace(args); !ok || len(args) == 0 {
+		args = json.RawMessage("{}")
+	}
+	if o.err == nil && (args[0] != '{' || open("", args).err != nil) {
+		o.fail(arguments, "is no JSON object")
+	}
+	c.Function.Arguments = args
+	return c
+}
+
 // called puts the calls of a message of the assistant into the form that templates take, and
 // reports whether it changed the message.
 func (o *object) called() (changed bool) {
@@ -132,44 +255,18 @@ func (o *object) called() (changed bool) {
 	if !ok {
 		return false
 	}
-	type function struct {
-		Name      string          `json:"name"`
-		Arguments json.RawMessage `json:"arguments"`
-	}
-	type call struct {
-		Type     string   `json:"type"`
-		ID       string   `json:"id,omitempty"`
-		Function function `json:"function"`
-	}
-	var calls []call
+	var calls []turnCall
 	for i, v := range o.list("tool_calls", limits.ToolCalls) {
 		in := open(fmt.Sprintf("%stool_calls[%d]", o.at, i), v)
-		c := call{Type: "function", ID: in.text("id")}
-		f := in.object("function")
-		if f == nil {
-			in.fail("function", "is missing, want an object")
-		} else {
-			c.Function.Name = f.need("name")
-			if f.err == nil && !toolName.MatchString(c.Function.Name) {
-				f.fail("name", "is %q, want 1 to 64 letters, digits, _, . and -", c.Function.Name)
-			}
-			args, ok := f.has("arguments")
-			if ok && args[0] == '"' {
-				args = json.RawMessage(f.text("arguments"))
-			}
-			if args = bytes.TrimSpace(args); !ok || len(args) == 0 {
-				args = json.RawMessage("{}")
-			}
-			if f.err == nil && (args[0] != '{' || open("", args).err != nil) {
-				f.fail("arguments", "is no JSON object")
-			}
-			c.Function.Arguments = args
+		if f := in.object("function"); f != nil {
+			calls = append(calls, f.callOf(in.text("id"), "arguments"))
 			in.take(f)
+		} else {
+			in.fail("function", "is missing, want an object")
 		}
 		if o.take(in); o.err != nil {
 			return false
 		}
-		calls = append(calls, c)
 	}
 	if delete(o.fields, "tool_calls"); len(calls) == 0 {
 		return string(raw) != ""
