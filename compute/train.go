@@ -79,6 +79,9 @@ type TrainOps interface {
 	// Probs writes the distributions softmax(h[r]·wᵀ) to dst [n][V], in the host's memory, and
 	// returns when they are there. h and w are as SoftCE takes them.
 	Probs(dst []float32, h, w Buffer, n int)
+	// LabelProbs writes what Probs gives to tokens ids [n][k] to dst [n][k], 0 for negative ids, and
+	// to rest [n] what it gives to all other tokens together, which is summed, not subtracted.
+	LabelProbs(dst, rest []float32, h, w Buffer, ids []int32, k, n int)
 	// SmoothL1 computes loss[r] = mean over columns of SmoothL1(y−t), and dy[r] =
 	// scale[r]·∂loss[r]/∂y; l1 takes |y−t| instead.
 	SmoothL1(loss, dy, y, t Buffer, scale []float32, l1 bool, n int)

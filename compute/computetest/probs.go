@@ -8,10 +8,20 @@ import (
 )
 
 func probsAgree(b *bench) {
-	const hidden = 11
+	const hidden, k = 11, 5
 	for _, s := range []struct{ n, v int }{{7, 97}, {1, 32}, {600, 45}} {
 		h, w := b.random(s.n*hidden), b.random(s.v*hidden)
-		var want []float64
+		var ids []int32
+		for r := range s.n {
+			for i, id := range b.r.Perm(s.v)[:k] {
+				if r%3 == 1 && i == 2 {
+					id = -1
+				}
+				ids = append(ids, int32(id))
+			}
+		}
+		var want, some []float64
+		rest := make([]float64, s.n)
 		for r := range s.n {
 			z, sum := make([]float64, s.v), 0.0
 			for o := range z {
@@ -23,8 +33,16 @@ func probsAgree(b *bench) {
 			}
 			for o := range z {
 				z[o] /= sum
+				rest[r] += z[o]
 			}
 			want = append(want, z...)
+			for _, id := range ids[r*k:][:k] {
+				p := 0.0
+				if id >= 0 {
+					p = z[id]
+				}
+				some, rest[r] = append(some, p), rest[r]-p
+			}
 		}
 		what := fmt.Sprintf("%d rows of %d", s.n, s.v)
 		hb := b.buffer(h, s.n, hidden)
@@ -39,11 +57,21 @@ func probsAgree(b *bench) {
 			got := make([]float32, s.n*s.v)
 			b.train().Probs(got, hb, wb, s.n)
 			b.near(what, got, want, 1e-5)
+			labels, others := make([]float32, s.n*k), make([]float32, s.n)
+			b.train().LabelProbs(labels, others, hb, wb, ids, k, s.n)
+			b.near(what+": labels", labels, some, 1e-5)
+			b.near(what+": the rest", others, rest, 1e-5)
 			if first != nil {
 				b.same(what+": with a packed weight", got, first)
 			}
 			first = got
 		}
+	}
+	// What is left outside the labels of a model that is sure of them is small, and not 0.
+	got, rest := make([]float32, 1), make([]float32, 1)
+	b.train().LabelProbs(got, rest, b.buffer([]float32{1}, 1, 1), b.buffer([]float32{30, -10, -10}, 3, 1), []int32{0}, 1, 1)
+	if want := 2 * math.Exp(-40); got[0] != 1 || math.Abs(float64(rest[0])/want-1) > 1e-4 {
+		b.Errorf("a sure model: %v and %v for the rest, want 1 and %v", got[0], rest[0], want)
 	}
 	// A model that is sure: what is left for the others is small, and not 0, whichever they are.
 	for sure := range 3 {

@@ -179,9 +179,15 @@ func llamaProgram(b *bench, formats []compute.DType) []result {
 		}
 	}
 	const vocab = 333
-	probs := make([]float32, n*vocab)
-	ops.Probs(probs, x, b.buffer(b.random(vocab*h), vocab, h), n)
-	return append(out, result{"Probs", probs})
+	probs, rest, ids := make([]float32, n*vocab), make([]float32, n), make([]int32, n*2)
+	for i := range ids {
+		ids[i] = int32(i * 7 % vocab)
+	}
+	head := b.buffer(b.random(vocab*h), vocab, h)
+	ops.Probs(probs, x, head, n)
+	out = append(out, result{"Probs", slices.Clone(probs)})
+	ops.LabelProbs(probs, rest, x, head, ids, 2, n)
+	return append(out, result{"LabelProbs", append(probs[:2*n:2*n], rest...)})
 }
 
 // otherProgram is what other architectures do instead.

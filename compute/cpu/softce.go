@@ -70,10 +70,30 @@ func (q *Queue) SoftCE(loss, dh, dw, h, w compute.Buffer, labels *compute.SoftLa
 
 // Probs computes probabilities in the chunks of SoftCE.
 func (q *Queue) Probs(dst []float32, h, w compute.Buffer, n int) {
-	const op = "Probs"
-	hidden, v := width(h), w.Shape()[0]
+	v := w.Shape()[0]
+	check(len(dst) >= n*v, "Probs", "len(dst)", len(dst), n*v)
+	q.probs("Probs", h, w, n, probsTask{dst: dst, v: v})
+}
+
+// LabelProbs computes probabilities in the chunks of SoftCE.
+func (q *Queue) LabelProbs(dst, rest []float32, h, w compute.Buffer, ids []int32, k, n int) {
+	const op = "LabelProbs"
+	v := w.Shape()[0]
+	check(len(dst) >= n*k, op, "len(dst)", len(dst), n*k)
+	check(len(ids) >= n*k, op, "len(ids)", len(ids), n*k)
+	check(len(rest) >= n, op, "len(rest)", len(rest), n)
+	for i, id := range ids[:n*k] {
+		if int(id) >= v {
+			panic(fmt.Sprintf("cpu: %s: row %d: id %d, vocabulary of %d", op, i/k, id, v))
+		}
+	}
+	q.probs(op, h, w, n, probsTask{dst: dst, rest: rest, ids: ids, k: k, v: v})
+}
+
+// probs runs task, whose logits and first row it sets, on n rows.
+func (q *Queue) probs(op string, h, w compute.Buffer, n int, task probsTask) {
+	hidden, v := width(h), task.v
 	check(w.Shape()[1] == hidden, op, "columns of w", w.Shape()[1], hidden)
-	check(len(dst) >= n*v, op, "len(dst)", len(dst), n*v)
 	hs := f32(op, h, n*hidden)
 	forward, _ := q.head(op, w, v, hidden, false)
 	s := &q.train.ce
@@ -83,21 +103,55 @@ func (q *Queue) Probs(dst []float32, h, w compute.Buffer, n int) {
 		m := min(chunk, n-r)
 		q.mul = mulTask{c: s.z, ldc: v, a: hs[r*hidden:], ars: hidden, aks: 1, b: forward, m: m, n: v, k: hidden}
 		q.mul.start(q.pool)
-		s.probs = probsTask{z: s.z, dst: dst, v: v, row: r}
+		s.probs = task
+		s.probs.z, s.probs.row = s.z, r
 		q.pool.run(&s.probs, m)
 	}
 	runtime.KeepAlive(w)
 }
 
-// probsTask turns one row of logits into probabilities per part.
+// probsTask turns one row of logits into probabilities per part: all, or those of its labels and
+// of the rest, if there are ids.
 type probsTask struct {
-	z, dst []float32
-	v, row int
+	z, dst, rest []float32
+	ids          []int32
+	k, v, row    int
 }
 
 func (t *probsTask) run(w *worker, part int) {
-	z, dst := t.z[part*t.v:][:t.v], t.dst[(t.row+part)*t.v:][:t.v]
+	z := t.z[part*t.v:][:t.v]
+	if t.ids != nil {
+		t.labels(w, z, t.row+part)
+		return
+	}
+	dst := t.dst[(t.row+part)*t.v:][:t.v]
 	w.k.Scale(dst, 1/w.k.ExpSum(dst, z, w.k.Max(z)))
+}
+
+func (t *probsTask) labels(w *worker, z []float32, r int) {
+	ids, dst := t.ids[r*t.k:][:t.k], t.dst[r*t.k:][:t.k]
+	top := w.k.Max(z)
+	for i, id := range ids {
+		dst[i] = float32(math.Inf(-1))
+		if id >= 0 {
+			dst[i] = z[id] - top
+		}
+	}
+	for _, id := range ids {
+		if id >= 0 {
+			z[id] = float32(math.Inf(-1))
+		}
+	}
+	rest := float64(w.k.ExpSum(z, z, top))
+	w.k.Exp(dst, dst)
+	sum := rest
+	for _, x := range dst {
+		sum += float64(x)
+	}
+	for i, x := range dst {
+		dst[i] = float32(float64(x) / sum)
+	}
+	t.rest[r] = float32(rest / sum)
 }
 
 func checkLabels(l *compute.SoftLabels, v, n int) {

@@ -94,11 +94,52 @@ func (q *queue) logits(k kernel, z, h, w uint64, m, v, hidden int) {
 // own probability is in the loss, and reads them back.
 func (q *queue) Probs(dst []float32, h, w compute.Buffer, n int) {
 	const op = "Probs"
-	hidden := q.dev.bufferOf(op, h, compute.F32, 0).width()
 	check(len(w.Shape()) == 2, op, "dimensions of w", len(w.Shape()), 2)
 	v := w.Shape()[0]
-	check(w.Shape()[1] == hidden, op, "columns of w", w.Shape()[1], hidden)
 	check(len(dst) >= n*v, op, "len(dst)", len(dst), n*v)
+	q.probs(op, h, w, n, func(r, m int) []float32 { return dst[r*v:][:m*v] }, func(int, []float32) {})
+}
+
+// LabelProbs reads back whole distributions, chunk by chunk, and picks the labels on the host.
+func (q *queue) LabelProbs(dst, rest []float32, h, w compute.Buffer, ids []int32, k, n int) {
+	const op = "LabelProbs"
+	check(len(w.Shape()) == 2, op, "dimensions of w", len(w.Shape()), 2)
+	v := w.Shape()[0]
+	check(len(dst) >= n*k, op, "len(dst)", len(dst), n*k)
+	check(len(ids) >= n*k, op, "len(ids)", len(ids), n*k)
+	check(len(rest) >= n, op, "len(rest)", len(rest), n)
+	for i, id := range ids[:n*k] {
+		if int(id) >= v {
+			panic(fmt.Sprintf("cuda: %s: row %d: id %d, vocabulary of %d", op, i/k, id, v))
+		}
+	}
+	var some []float32
+	q.probs(op, h, w, n, func(_, m int) []float32 {
+		if len(some) < m*v {
+			some = make([]float32, m*v)
+		}
+		return some[:m*v]
+	}, func(r int, row []float32) {
+		for j, id := range ids[r*k:][:k] {
+			dst[r*k+j] = 0
+			if id >= 0 {
+				dst[r*k+j], row[id] = row[id], 0
+			}
+		}
+		sum := 0.0
+		for _, x := range row {
+			sum += float64(x)
+		}
+		rest[r] = float32(sum)
+	})
+}
+
+// probs reads the distributions of rows [r, r+m) into the memory that chunk returns, [m][V], and
+// then calls each for every row.
+func (q *queue) probs(op string, h, w compute.Buffer, n int, chunk func(r, m int) []float32, each func(r int, row []float32)) {
+	hidden := q.dev.bufferOf(op, h, compute.F32, 0).width()
+	v := w.Shape()[0]
+	check(w.Shape()[1] == hidden, op, "columns of w", w.Shape()[1], hidden)
 	hb := q.dev.bufferOf(op, h, compute.F32, n*hidden)
 	_, kw, wp := q.lmHead(op, w, v, hidden)
 	rows := min(n, max(1, ceLogits/v))
@@ -121,10 +162,13 @@ func (q *queue) Probs(dst []float32, h, w compute.Buffer, n int) {
 		}
 		q.logits(kw, z, hb.mem.ptr+4*uint64(r*hidden), wp, m, v, hidden)
 		launch(q, softCE, m, 1, 1, &a)
-		q.readAt(z, bytesOf(dst[r*v:][:m*v]))
+		dst := chunk(r, m)
+		q.readAt(z, bytesOf(dst))
 		q.readAt(losses, bytesOf(loss[:m]))
 		for i := range m {
-			dst[(r+i)*v] = float32(math.Exp(-float64(loss[i])))
+			row := dst[i*v:][:v]
+			row[0] = float32(math.Exp(-float64(loss[i])))
+			each(r+i, row)
 		}
 	}
 	runtime.KeepAlive(hb)

@@ -8,7 +8,7 @@ import (
 	"reflect"
 	"slices"
 
-	"talf/model/internal/detmath"
+	"talf/internal/detmath"
 )
 
 // Rope says how positions become angles.

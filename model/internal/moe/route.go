@@ -5,7 +5,7 @@ import (
 	"slices"
 
 	"talf/model/arch"
-	"talf/model/internal/detmath"
+	"talf/internal/detmath"
 )
 
 // A router keeps the memory of its choices.

@@ -306,6 +306,14 @@ func (q *Queue) Probs(dst []float32, h, w compute.Buffer, n int) {
 	q.done("probs", t, rows*v*(2*hidden+5), 4*(rows*hidden+v*hidden+float64(len(dst))))
 }
 
+// LabelProbs counts as compute.TrainOps: logits, and five operations on each.
+func (q *Queue) LabelProbs(dst, rest []float32, h, w compute.Buffer, ids []int32, k, n int) {
+	t := time.Now()
+	q.TrainOps.LabelProbs(dst, rest, h, w, ids, k, n)
+	rows, hidden, v := float64(n), width(h), float64(w.Shape()[0])
+	q.done("label_probs", t, rows*v*(2*hidden+5), 4*(rows*hidden+v*hidden+rows*float64(2*k+1)))
+}
+
 // SmoothL1 counts as compute.TrainOps.
 func (q *Queue) SmoothL1(loss, dy, y, target compute.Buffer, scale []float32, l1 bool, n int) {
 	t := time.Now()

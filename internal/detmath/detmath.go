@@ -1,5 +1,5 @@
-// Package detmath implements the few float64 functions of the forward path with the
-// same bits on every platform. Package math does not promise that: some ports use
+// Package detmath implements a few float64 functions, of the forward path and of losses, with
+// the same bits on every platform. Package math does not promise that: some ports use
 // assembly, and Go fuses x*y+z where the machine can. Here every fused step is an
 // explicit math.FMA, which is correctly rounded everywhere, and every other product is
 // converted before it is added.
