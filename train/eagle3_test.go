@@ -27,7 +27,7 @@ func eagle3Config(loss string) Config {
 	return cfg
 }
 
-// Training-time test and TALF's loss train an EAGLE-3 head: the held-out loss falls, and a run that
+// Training-time test, TALF's loss and the expected accepted length train an EAGLE-3 head: the held-out loss falls, and a run that
 // was interrupted and resumed ends in the same bytes.
 func TestTrainingAnEAGLE3HeadResumesExactly(t *testing.T) {
 	dev := device(t, 2)
@@ -37,6 +37,7 @@ func TestTrainingAnEAGLE3HeadResumesExactly(t *testing.T) {
 	cfg.Stages = []Stage{
 		{Loss: "eagle3:steps=3", Steps: 4, LR: 3e-3, Warmup: 1},
 		{Loss: "talf:outside=mask", Steps: 3, LR: 1e-3},
+		{Loss: "eal", Steps: 2, LR: 1e-3},
 	}
 	cfg.EvalEvery, cfg.SaveEvery = 2, 1
 	job := func(dir string) HeadJob {

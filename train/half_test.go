@@ -21,7 +21,7 @@ func TestHalfActivationsGiveNearlyTheSameGradients(t *testing.T) {
 	dev := device(t, 2)
 	target := tinyTarget(t, dev)
 	set := tinyData(t, target, 40, data.BF16)
-	for _, name := range []string{"eagle", "hass:top=2", "talf"} {
+	for _, name := range []string{"eagle", "hass:top=2", "talf", "eal"} {
 		var grads [2][][]float32
 		var losses [2]float64
 		var size [2]int

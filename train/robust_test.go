@@ -81,7 +81,7 @@ func TestNotANumberStopsTheRun(t *testing.T) {
 		if c.lr > 1 {
 			cfg.Clip = 0
 		}
-		for _, lossName := range []string{"talf", "hass:top=2", "eagle"} {
+		for _, lossName := range []string{"talf", "hass:top=2", "eagle", "lk", "eal"} {
 			cfg.Loss = lossName
 			out := t.TempDir()
 			res, err := Head(context.Background(), cfg, HeadJob{Target: target, Data: mix.Only(c.set), Out: out})

@@ -53,7 +53,7 @@ func TestPackedSequencesDoNotSeeEachOther(t *testing.T) {
 	dev := device(t, 1)
 	target := tinyTarget(t, dev)
 	set := tinyData(t, target, 12, data.BF16)
-	for _, lossName := range []string{"eagle", "hass:top=3,feed=flow", "talf"} {
+	for _, lossName := range []string{"eagle", "hass:top=3,feed=flow", "talf", "lk", "eal:w_cls=1"} {
 		cfg := tinyConfig()
 		cfg.Rows, cfg.Loss = 300, lossName
 		h, tr, err := newHeadTask(cfg, HeadJob{Target: target, Data: mix.Only(set), Out: t.TempDir()})

@@ -198,7 +198,7 @@ func sameFiles(t testing.TB, what string, a, b map[string][]byte) {
 }
 
 func TestThreadsAndStoredFeaturesDoNotChangeABit(t *testing.T) {
-	for _, lossName := range []string{"eagle", "talf"} {
+	for _, lossName := range []string{"eagle", "talf", "eal"} {
 		var first map[string][]byte
 		for threads := 1; threads <= 3; threads++ {
 			dev := device(t, threads)

@@ -19,7 +19,10 @@ type Method struct {
 
 // Methods returns the table, in the order of help and errors.
 func Methods() []Method {
-	return []Method{eagleMethod(), hassMethod(), talfMethod(), eagle3Method()}
+	return []Method{
+		eagleMethod(), hassMethod(), talfMethod(), eagle3Method(),
+		tvMethod(), nlaMethod(), lkMethod(), rklMethod(), ealMethod(),
+	}
 }
 
 // Parse parses specifications such as "talf" and "eagle:w_cls=0.1,reg=l1".
@@ -49,6 +52,8 @@ func regParam() spec.Param {
 type Labelling struct {
 	Depth int // levels of the trees, including the level of the positions themselves
 	K     int // labels of a node; 0: all tokens
+	// Branch is how many children a node of the trees has.
+	Branch int
 	// DraftVocab is how many tokens the head predicts; 0: all. Labels cover these tokens
 	// only, as Plan.Outside says; the IDs of others are −1.
 	DraftVocab int
@@ -94,6 +99,9 @@ type Plan struct {
 	// Cut says that some of the labels' mass is left out, so that the loss is not minimal at the
 	// target's own distribution.
 	Cut bool
+	// Held says that the gradient takes as constants some factors that depend on the head, so that
+	// it is not the derivative of the loss.
+	Held bool
 }
 
 // A Loss says how the draft head's outputs are compared with the target's. Other modules
@@ -114,11 +122,19 @@ type Inputs struct {
 	LMHead *gg.Node              // [V][H]: those rows of the target's LM head over Plan.Temp, frozen; or an EAGLE-3 head's own
 	Labels []*compute.SoftLabels // [level]; Term.Set reads them
 	Target []*gg.Node            // [level < Plan.Regress]: [rows][H], f_{i+1}
+	Nodes  []Nodes               // [level]: which nodes of the trees the rows are
+}
+
+// Nodes are the rows of a level.
+type Nodes struct {
+	Token  *[]int32   // [rows]: the node's own token, as labels count them; −1: outside the draft vocabulary. unused on level 0
+	Parent *[]int32   // [rows]: its parent's row on the level above; unused on level 0
+	Mask   *[]float32 // [rows]: how many times it counts
 }
 
 // A Term is one addend of a loss: Weight · Σ_r mask[r]·loss[r] / N.
 type Term struct {
-	Name   string // "reg" or "cls"
+	Name   string // "reg", "cls" or "joint"
 	Level  int
 	Weight float32
 	*gg.Loss
@@ -149,6 +165,15 @@ func (in Inputs) CrossEntropy(level int, weight float32, relabel func(dst, src *
 	scale := make([]float32, 0, in.FHat[level].Rows().Max)
 	t.scale = &scale
 	t.Loss = in.Graph.SoftCE(in.FHat[level], in.LMHead, labels, &scale)
+	return t
+}
+
+// Joint returns a term that is computed from the probabilities of all levels together. Its rows are
+// those of level 0, which scale weighs.
+func (in Inputs) Joint(weight float32, judge gg.Judge) Term {
+	scale := make([]float32, 0, in.FHat[0].Rows().Max)
+	t := Term{Name: "joint", Weight: weight, scale: &scale}
+	t.Loss = in.Graph.Joint(in.FHat, in.LMHead, in.Labels, &scale, judge)
 	return t
 }
 

@@ -4,8 +4,8 @@ import (
 	"math"
 	"slices"
 
-	"talf/model/arch"
 	"talf/internal/detmath"
+	"talf/model/arch"
 )
 
 // A router keeps the memory of its choices.

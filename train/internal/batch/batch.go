@@ -26,6 +26,7 @@ type Batch struct {
 	Labels []*compute.SoftLabels // [level]
 	Mask   [][]float32           // [level][rows]: how many times a row counts
 	Top    [][]int32             // [level][rows]: the target's most likely next token
+	Token  [][]int32             // [level][rows]: the row's own token, a draft id; −1: it has none. level 0: empty
 	Count  int                   // positions that count
 	Mass   []float64             // [level]: mass of the labels of rows that count
 	Lost   []float64             // [level]: the part of it outside the draft vocabulary
@@ -47,7 +48,7 @@ type Batch struct {
 
 // Labelling returns what a loss needs to know about the data and the draft vocabulary.
 func Labelling(m data.Meta, v *Vocabulary) loss.Labelling {
-	l := loss.Labelling{Depth: m.Depth, K: m.K}
+	l := loss.Labelling{Depth: m.Depth, K: m.K, Branch: m.Branch}
 	if v != nil {
 		l.DraftVocab = len(v.IDs)
 	}
@@ -69,7 +70,7 @@ func New(g *gg.Graph, p *net.Params, embed *gg.Tensor, rope compute.Buffer, meta
 			b.target = append(b.target, g.Input("target", lv.Rows, meta.Hidden))
 		}
 	}
-	b.Mask, b.Top = make([][]float32, plan.Levels), make([][]int32, plan.Levels)
+	b.Mask, b.Top, b.Token = make([][]float32, plan.Levels), make([][]int32, plan.Levels), make([][]int32, plan.Levels)
 	b.Mass, b.Lost = make([]float64, plan.Levels), make([]float64, plan.Levels)
 	b.row, b.lev = make([]int32, meta.Nodes()), make([]int, meta.Nodes())
 	return b
@@ -82,8 +83,9 @@ func (b *Batch) Inputs(g *gg.Graph, lm *gg.Tensor) loss.Inputs {
 	if lm != nil {
 		in.LMHead = g.Frozen(lm)
 	}
-	for _, l := range b.Head.Levels {
+	for i, l := range b.Head.Levels {
 		in.FHat = append(in.FHat, l.Out)
+		in.Nodes = append(in.Nodes, loss.Nodes{Token: &b.Token[i], Parent: &l.From, Mask: &b.Mask[i]})
 	}
 	return in
 }
@@ -101,7 +103,7 @@ func (b *Batch) Reset() {
 	b.Count = 0
 	for l, s := range b.Labels {
 		s.IDs, s.Prob, s.Tail, s.Full = s.IDs[:0], s.Prob[:0], s.Tail[:0], s.Full[:0]
-		b.Mask[l], b.Top[l] = b.Mask[l][:0], b.Top[l][:0]
+		b.Mask[l], b.Top[l], b.Token[l] = b.Mask[l][:0], b.Top[l][:0], b.Token[l][:0]
 		b.Mass[l], b.Lost[l] = 0, 0
 	}
 }
@@ -164,6 +166,7 @@ func (b *Batch) Add(r *data.Record, in, feat []float32, limit int) error {
 				return fmt.Errorf("tree at position %d: more than %d nodes on a level", i+1, b.meta.Branch)
 			}
 			b.row[j] = level.AddBelow(b.Head.Levels[l-1], b.row[p], r.TreeTokens[tree+j])
+			b.Token[l] = append(b.Token[l], b.vocab.Draft(r.TreeTokens[tree+j]))
 			b.label(l, r, tree+j, 1)
 		}
 	}

@@ -20,6 +20,7 @@ func (b *Batch) addPasses(r *data.Record, feat []float32, first int32, n int) {
 			}
 			row := level.AddBelow(up, b.above[i-1], r.Tokens[i+1])
 			b.here[i] = row
+			b.Token[l] = append(b.Token[l], b.vocab.Draft(r.Tokens[i+1]))
 			b.label(l, r, (i+1)*b.meta.Nodes(), b.repeats(r, l, i))
 			if l < len(b.target) {
 				h := b.hidden

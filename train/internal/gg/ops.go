@@ -269,38 +269,45 @@ func (g *Graph) left(of int, v *value) piece {
 func (g *Graph) SoftCE(h, w *Node, labels *compute.SoftLabels, scale *[]float32) *Loss {
 	rows, dh := matrix(h.val.rows, 1), matrix(h.val.rows, h.Width())
 	f := &forward{x: []*Node{h, w}, extra: []*value{dh}, pieces: []piece{g.left(0, dh)}}
-	var dw *value
-	first := true
-	if w.needs {
-		before := g.heads[w]
-		if first = before == nil; first {
-			dw = &value{shape: w.val.shape, store: new(store)}
-		} else {
-			dw = before.dw
-			before.f.pieces = before.f.pieces[:1]
-			f.x = append(f.x, before.f.y)
-		}
-		f.extra = append(f.extra, dw)
-		left := g.left(1, dw)
-		if !first {
-			left.reads = []int{-1} // the whole chain has run
-		}
-		f.pieces = append(f.pieces, left)
-		if g.heads == nil {
-			g.heads = make(map[*Node]*headLoss)
-		}
-		g.heads[w] = &headLoss{f: f, dw: dw}
-	}
+	dw := g.headGrad(f, 1)
 	return g.loss(f, rows, scale, "soft_ce", func() {
-		var dwb compute.Buffer
-		if dw != nil {
-			if first {
-				g.zero(dw)
-			}
-			dwb = dw.buf
-		}
-		g.ops.SoftCE(rows.buf, dh.buf, dwb, h.val.buf, w.val.buf, labels, (*scale)[:h.val.n()], h.val.n())
+		g.ops.SoftCE(rows.buf, dh.buf, dw(), h.val.buf, w.val.buf, labels, (*scale)[:h.val.n()], h.val.n())
 	})
+}
+
+// headGrad gives loss f the gradient of its LM head, input at of f and after those whose gradients
+// its pieces are. The function that it returns makes the gradient ready to be added to; it is nil if
+// the LM head is frozen.
+func (g *Graph) headGrad(f *forward, at int) func() compute.Buffer {
+	w := f.x[at]
+	if !w.needs {
+		return func() compute.Buffer { return nil }
+	}
+	var dw *value
+	before := g.heads[w]
+	if before == nil {
+		dw = &value{shape: w.val.shape, store: new(store)}
+	} else {
+		dw = before.dw
+		before.f.pieces = before.f.pieces[:len(before.f.pieces)-1]
+		f.x = append(f.x, before.f.y)
+	}
+	f.extra = append(f.extra, dw)
+	left := g.left(at, dw)
+	if before != nil {
+		left.reads = []int{-1} // the whole chain has run
+	}
+	f.pieces = append(f.pieces, left)
+	if g.heads == nil {
+		g.heads = make(map[*Node]*headLoss)
+	}
+	g.heads[w] = &headLoss{f: f, dw: dw}
+	return func() compute.Buffer {
+		if before == nil {
+			g.zero(dw)
+		}
+		return dw.buf
+	}
 }
 
 // A headLoss is the last cross-entropy with a trained LM head, and the LM head's gradient.
