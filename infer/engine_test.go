@@ -318,7 +318,7 @@ func TestHeadDraftsLeaveTheOutputAsItIs(t *testing.T) {
 		}
 		for range 2 { // the second round finds kept prefixes
 			seqs, want, logged = seqs[:0], want[:0], logged[:0]
-			for _, spec := range []string{"salf:N=20", "beam:N=12,k=4,depth=3", "optimal:N=9,B=3", "salf:th=0.1,N=40", "ar"} {
+			for _, spec := range []string{"salf:paper,N=20", "beam:N=12,k=4,depth=3", "optimal:N=9,B=3", "salf:th=0.1,N=40", "ar"} {
 				prompt := slices.Clone(shared)
 				for range 1 + rng.IntN(9) {
 					prompt = append(prompt, rng.Int32N(int32(n.target.Spec().Vocab)))
@@ -681,9 +681,9 @@ func TestRoundsDoNotAllocateOnceWarm(t *testing.T) {
 		temperature  float64
 	}{
 		{"ar", "greedy", 0},
-		{"EAGLE-3 salf:N=20", "greedy", 0},
+		{"EAGLE-3 salf:paper,N=20", "greedy", 0},
 		{"beam:N=20,k=4,depth=3", "greedy", 0},
-		{"salf:N=20", "greedy", 0},
+		{"salf:paper,N=20", "greedy", 0},
 		{"salf:th=auto,N=20", "greedy", 0},
 		{"dynatree:N=20", "greedy", 0},
 		{"sequoia:N=20", "greedy", 0},
@@ -767,7 +767,7 @@ func TestSampledTokensFollowTheTarget(t *testing.T) {
 	var count [vocab][vocab]float64
 	accepted := 0
 	for seed := range seeds {
-		d, _, err := draft.New("salf:N=4,B=2")
+		d, _, err := draft.New("salf:paper,N=4,B=2")
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -82,7 +82,7 @@ func greedyContinuationsEqualTransformers(t *testing.T, dir, file string) {
 			return ids
 		}
 		prompt, want := ints("prompt"), ints("ids")
-		for _, method := range []string{"ar", "salf:N=16,B=4"} {
+		for _, method := range []string{"ar", "salf:paper,N=16,B=4"} {
 			if testing.Short() {
 				want = want[:30]
 			}

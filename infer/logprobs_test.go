@@ -74,7 +74,7 @@ func TestPromptsHaveTheLogProbabilitiesOfDecoding(t *testing.T) {
 		}
 		src := source.NewHead(n.head, 2)
 		var seqs []*infer.Sequence
-		for i, method := range []string{"ar", "salf:N=12", "goose:N=8", "ar"} {
+		for i, method := range []string{"ar", "salf:paper,N=12", "goose:N=8", "ar"} {
 			x := req
 			x.Prompt, x.MaxTokens, x.PromptLogProbs = ids, 1+rng.IntN(6), i < 3
 			x.Verifier = verifier(t, 1)

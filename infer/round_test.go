@@ -36,7 +36,7 @@ func BenchmarkRound(b *testing.B) {
 	if err != nil {
 		b.Fatal(err)
 	}
-	for _, spec := range []string{"ar", "beam", "optimal", "salf"} {
+	for _, spec := range []string{"ar", "beam:paper", "optimal:paper", "salf:paper", "salf"} {
 		b.Run(spec, func(b *testing.B) {
 			d, line, err := draft.New(spec)
 			if err != nil {

@@ -36,7 +36,7 @@ func TestThousandsOfRequestsLeaveNothing(t *testing.T) {
 		}
 		req.MaxTokens = 1 + rng.IntN(4)
 		if i%2 == 0 {
-			d, _, err := draft.New("salf:N=4,B=2")
+			d, _, err := draft.New("salf:paper,N=4,B=2")
 			if err != nil {
 				t.Fatal(err)
 			}

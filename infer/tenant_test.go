@@ -25,7 +25,7 @@ func TestPrefixesBelongToTenants(t *testing.T) {
 		tenant string
 		cached int
 	}{{"a", 0}, {"b", 0}, {"", 0}, {"a", 12}, {"b", 12}, {"", 12}} {
-		d, _, err := draft.New("salf")
+		d, _, err := draft.New("salf:paper")
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -34,7 +34,7 @@ func TestARunComparesEveryMethodWithPlainDecoding(t *testing.T) {
 	src := source.NewHead(h, 0)
 	c := bench.Default()
 	c.Methods = []bench.Method{
-		{Spec: "beam:N=10,k=3,depth=2", Source: src}, {Label: "salf, untrained", Spec: "salf:N=10", Source: src},
+		{Spec: "beam:N=10,k=3,depth=2", Source: src}, {Label: "salf, untrained", Spec: "salf:paper,N=10", Source: src},
 	}
 	c.Sets = []bench.Set{{Name: "a", Prompts: benchtest.Prompts(4, conf.Vocab)}, {Name: "b", Prompts: benchtest.Prompts(2, conf.Vocab)}}
 	c.Temperatures, c.Seeds, c.MaxTokens, c.Parts = []float64{0, 1}, []uint64{1, 2}, 12, true
@@ -108,7 +108,7 @@ func (u unstable) Open(id infer.SeqID, prompt []int32, keep int) error {
 func TestCheckFindsAnOutputThatDiffers(t *testing.T) {
 	target := &drafttest.Target{Table: drafttest.Table{Vocab: 20, Order: 2, Sharp: 2}, MaxLen: 100}
 	c := bench.Default()
-	c.Methods = []bench.Method{{Spec: "salf", Source: &drafttest.Source{Target: target, Agree: 1}}}
+	c.Methods = []bench.Method{{Spec: "salf:paper", Source: &drafttest.Source{Target: target, Agree: 1}}}
 	c.Sets = []bench.Set{{Prompts: benchtest.Prompts(3, 20)}}
 	e := &infer.Engine{Target: target, Config: infer.Default()}
 	if _, err := bench.Run(t.Context(), e, c); err != nil {
@@ -146,7 +146,7 @@ func (l later) Open(id infer.SeqID, prompt []int32, keep int) error {
 func TestAPromptCountsForAllMethodsOrForNone(t *testing.T) {
 	target := &drafttest.Target{Table: drafttest.Table{Vocab: 20, Order: 2, Sharp: 2}, MaxLen: 100}
 	c := bench.Default()
-	c.Methods = []bench.Method{{Spec: "salf", Source: &drafttest.Source{Target: target, Agree: 1}}}
+	c.Methods = []bench.Method{{Spec: "salf:paper", Source: &drafttest.Source{Target: target, Agree: 1}}}
 	c.Sets, c.Warmup = []bench.Set{{Prompts: benchtest.Prompts(3, 20)}}, 0
 	kept := 0
 	c.Keep = func(*bench.Measurement) error { kept++; return nil }

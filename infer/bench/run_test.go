@@ -21,7 +21,7 @@ import (
 
 func matrix(target *drafttest.Target) bench.Config {
 	c := bench.Default()
-	c.Methods = []bench.Method{{Spec: "salf", Source: &drafttest.Source{Target: target, Agree: 0.8}, SourceName: "near"}}
+	c.Methods = []bench.Method{{Spec: "salf:paper", Source: &drafttest.Source{Target: target, Agree: 0.8}, SourceName: "near"}}
 	c.Sets = benchtest.Sets()
 	c.MaxTokens, c.Repeat = 20, 2
 	return c
@@ -157,10 +157,10 @@ func TestMethodsMayHaveBudgetsAndLengthsOfTheirOwn(t *testing.T) {
 	src := c.Methods[0].Source
 	c.Repeat, c.Temperatures = 1, []float64{0, 1}
 	c.Methods = []bench.Method{
-		{Spec: "salf", Source: src},
-		{Spec: "salf", Source: src, Budget: 4},
-		{Spec: "salf", Source: src, MaxTokens: 8, Temperatures: []float64{1}},
-		{Spec: "salf", Source: src, PromptChars: 2},
+		{Spec: "salf:paper", Source: src},
+		{Spec: "salf:paper", Source: src, Budget: 4},
+		{Spec: "salf:paper", Source: src, MaxTokens: 8, Temperatures: []float64{1}},
+		{Spec: "salf:paper", Source: src, PromptChars: 2},
 	}
 	r, err := bench.Run(t.Context(), e, c)
 	if err != nil {
@@ -173,19 +173,19 @@ func TestMethodsMayHaveBudgetsAndLengthsOfTheirOwn(t *testing.T) {
 		}
 		return x
 	}
-	if a, b := row("salf", 0), row("salf, 4 nodes", 0); b.Drafted > 3*b.Passes || a.Drafted <= b.Drafted {
+	if a, b := row("salf:paper", 0), row("salf:paper, 4 nodes", 0); b.Drafted > 3*b.Passes || a.Drafted <= b.Drafted {
 		t.Errorf("%d nodes in %d passes at a budget of 4 nodes, %d without", b.Drafted, b.Passes, a.Drafted)
 	}
-	if x := row("salf, 8 tokens", 1); x.Tokens != 8*x.Outputs || x.Equal != x.Outputs {
+	if x := row("salf:paper, 8 tokens", 1); x.Tokens != 8*x.Outputs || x.Equal != x.Outputs {
 		t.Errorf("%d tokens in %d outputs of 8", x.Tokens, x.Outputs)
 	}
-	if row("ar, 8 tokens", 1).Tokens != row("salf, 8 tokens", 1).Tokens || row("ar, prompt of 2", 0).Passes == 0 {
+	if row("ar, 8 tokens", 1).Tokens != row("salf:paper, 8 tokens", 1).Tokens || row("ar, prompt of 2", 0).Passes == 0 {
 		t.Error("plain decoding of the same lengths is missing")
 	}
-	if x := r.Row("salf, 8 tokens", "", 0); x != nil {
+	if x := r.Row("salf:paper, 8 tokens", "", 0); x != nil {
 		t.Errorf("a method for temperature 1 has a row at 0: %+v", x)
 	}
-	if x := r.Row("salf", "b", 1); x == nil || x.Outputs != 1 {
+	if x := r.Row("salf:paper", "b", 1); x == nil || x.Outputs != 1 {
 		t.Errorf("set b: %+v", x)
 	}
 }
@@ -311,7 +311,7 @@ func TestMethodsAreCombinedWithWhatSuitsThem(t *testing.T) {
 	}{
 		// Plain decoding has no tree for a budget to limit.
 		{bench.Axes{Methods: []string{"ar", "pld"}, Budgets: []int{4, 8}}, "ar; pld, 4 nodes; pld, 8 nodes"},
-		{bench.Axes{Methods: []string{"salf:N=8", "pld"}, Sources: sources}, "salf:N=8 a; salf:N=8 b; pld"},
+		{bench.Axes{Methods: []string{"salf:paper,N=8", "pld"}, Sources: sources}, "salf:paper,N=8 a; salf:paper,N=8 b; pld"},
 		{bench.Axes{Methods: []string{"pld@target", "pld"}, Verifiers: []string{"greedy"}, Temperatures: []float64{0, 1}}, "pld @target; pld @greedy"},
 	} {
 		got, err := bench.Cross(c.axes)

@@ -136,7 +136,7 @@ func TestDraftsAreBackAsSoonAsTheLoadFalls(t *testing.T) {
 	const busy, rounds = 200, 20
 	quiet := 0
 	for _, m := range []machine{{"a pass costs eight rows", 600, 60, 100, 5}, machines[0], machines[1]} {
-		for _, method := range []string{"salf", "linear:K=4", "recycle"} {
+		for _, method := range []string{"salf:paper", "linear:K=4", "recycle"} {
 			st := newStation(t, m, method, true)
 			var reqs []infer.Request
 			for i := range 32 {
@@ -176,7 +176,7 @@ func TestDraftsAreBackAsSoonAsTheLoadFalls(t *testing.T) {
 // a new prompt costs none of them.
 func TestOneClientHasItsDrafts(t *testing.T) {
 	for _, m := range []machine{{"a pass costs fifty rows", 3000, 60, 400, 20}, machines[0]} {
-		for _, method := range []string{"salf", "salf:th=auto"} {
+		for _, method := range []string{"salf:paper", "salf"} {
 			serve := func(global bool) (seconds float64, d *loop.Drafting) {
 				st := newStation(t, m, method, global)
 				rng := rand.New(rand.NewPCG(7, 7))

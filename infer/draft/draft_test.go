@@ -37,9 +37,9 @@ func TestEveryMethodConforms(t *testing.T) {
 	}
 	conform(t,
 		"linear:K=1", "static:chain-4", "static:binary-2", "static:kary-3-3", "static:medusa", "beam:N=7,k=2,depth=2", "beam:N=1", "beam:depth=0,k=3", "optimal:N=9,B=2",
-		"salf:th=0.1,N=30,B=3", "salf:finish=literal", "salf:finish=fill,th=0.9", "salf:N=1", "salf:N=2,B=1",
+		"salf:th=0.1,N=30,B=3", "salf:paper,finish=literal", "salf:finish=fill,th=0.9", "salf:paper,N=1", "salf:paper,N=2,B=1",
 		"suffix:table=keep,max_cached_requests=2,max_spec_factor=4", "suffix:use_tree_spec=off,min_token_prob=0,max_spec_factor=3,max_tree_depth=3", "suffix:max_spec_offset=-2,max_spec_factor=9,max_spec_tokens=5",
-		"salf:th=auto", "salf:th=auto,N=7,B=2", "salf:th=auto,N=1",
+		"salf:th=auto,N=60", "salf:th=auto,N=7,B=2", "salf:th=auto,N=1", "salf:th=0.4", "salf:paper", "optimal:paper", "beam:paper", "beam:N=12", "beam:depth=3",
 	)
 }
 
@@ -47,15 +47,16 @@ func TestSpecificationsAreCheckedAgainstTheTable(t *testing.T) {
 	for spec, want := range map[string]string{
 		"":                  "want one of ar, ",
 		"slaf":              `unknown method "slaf" (did you mean salf?)`,
-		"salf:threshold=1":  `unknown parameter "threshold": known are N, B, th, finish`,
+		"salf:threshold=1":  `unknown parameter "threshold": known are set, N, B, th, finish`,
 		"ar:N=3":            "it has no parameters",
 		"salf:th":           "has no value",
 		"salf:N=1,N=2":      "given twice",
-		"salf:N=many":       "N is \"many\", want a whole number",
+		"salf:N=many":       "N is \"many\", want auto or a whole number",
 		"salf:th=1":         "want 0 <= th < 1",
 		"salf:th=auto,N=0":  "N is 0, want 1..1024",
 		"salf:finish=early": "want topn, fill or literal",
-		"optimal:th=0.5":    `unknown parameter "th": known are N, B, finish`,
+		"optimal:th=0.5":    `unknown parameter "th": known are set, N, B, finish`,
+		"beam:set=theirs":   "want auto or paper",
 		"beam:k=0":          "k is 0, want 1..256",
 	} {
 		if _, _, err := draft.New(spec); err == nil || !strings.Contains(err.Error(), want) {

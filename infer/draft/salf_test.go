@@ -49,9 +49,9 @@ func (x prices) decode(t *testing.T, spec string) float64 {
 	return costs.Now().Sub(begin).Seconds() * 1e3 / float64(tokens)
 }
 
-// With th=auto, decoding is about as fast as with the threshold and tree size that are best for
-// the prices, whatever they are.
-func TestTheTunedThresholdIsNearTheBestFixedOne(t *testing.T) {
+// Without parameters, decoding is about as fast as with the threshold and tree size that are best for
+// the prices, whatever they are: also if no tree at all is best.
+func TestDefaultsAreNearTheBestConstants(t *testing.T) {
 	if testing.Short() {
 		t.Skip("decodes some ten thousand tokens")
 	}
@@ -62,8 +62,9 @@ func TestTheTunedThresholdIsNearTheBestFixedOne(t *testing.T) {
 		{"dear rows", 0.05, 0.05, 0.01, 0.9},
 		{"dear nodes", 0.002, 0.02, 0.03, 0.9},
 		{"a bad draft", 0.01, 0.1, 0.001, 0.4},
+		{"a useless draft", 0.1, 0.5, 0.1, 0.1},
 	} {
-		best, which := 1e9, ""
+		best, which := x.decode(t, "ar"), "ar"
 		for _, th := range []string{"0", "0.2", "0.4", "0.7"} {
 			for _, n := range []int{60, 8} {
 				spec := fmt.Sprintf("salf:th=%s,N=%d", th, n)
@@ -72,10 +73,12 @@ func TestTheTunedThresholdIsNearTheBestFixedOne(t *testing.T) {
 				}
 			}
 		}
-		paper, auto := x.decode(t, "salf"), x.decode(t, "salf:th=auto")
-		t.Logf("%-14s %.3f a token with th=auto, %.3f with th=0.6, %.3f with the best of 8, %s", x.name, auto, paper, best, which)
-		if auto > 1.1*best {
-			t.Errorf("%s: %.3f a token, %s takes %.3f", x.name, auto, which, best)
+		for spec, most := range map[string]float64{"salf": 1.1, "beam": 1.25, "optimal": 1.25} {
+			auto := x.decode(t, spec)
+			t.Logf("%-16s %.3f a token with %s, %.3f with the best constants, %s", x.name, auto, spec, best, which)
+			if auto > most*best {
+				t.Errorf("%s: %s takes %.3f a token, %s %.3f", x.name, spec, auto, which, best)
+			}
 		}
 	}
 }

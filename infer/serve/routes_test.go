@@ -59,7 +59,7 @@ func TestRoutesAnswerAlike(t *testing.T) {
 	if parts.Template, err = chat.Load(dir); err != nil {
 		t.Fatal(err)
 	}
-	parts.Methods = []string{"salf:N=12", "goose:N=8"}
+	parts.Methods = []string{"salf:paper,N=12", "goose:N=8"}
 	url := servetest.Start(t, servetest.Setup{Dir: dir, Head: talftest.TinyHead(t, dir, 1), Parts: parts}).URL
 	post := func(path, body string) []byte {
 		t.Helper()

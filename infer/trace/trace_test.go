@@ -57,7 +57,7 @@ func TestATraceHoldsTheSequence(t *testing.T) {
 		q                bool // the draft gives probabilities
 	}{
 		{"ar", "", 0, true},
-		{"salf:N=12", "", 0, true},
+		{"salf:paper,N=12", "", 0, true},
 		{"static:binary-3", "", 0.7, true},
 		{"static:binary-3,draw=distinct", "traversal", 0.7, true},
 		{"static:kary-3-2,draw=repeated", "rrs", 1, true},

@@ -816,7 +816,7 @@ func TestTheEngineRefusesUnfitTrees(t *testing.T) {
 		{"traversal", "static:binary-2,draw=repeated", "traversal is not lossless with children drawn with replacement"},
 		{"rrs", "static:binary-2,draw=distinct", "rrs is not lossless"},
 		{"block", "static:binary-2,draw=distinct", "block is for chains"},
-		{"rrsw", "salf", "rrsw is not lossless with children chosen without randomness"},
+		{"rrsw", "salf:paper", "rrsw is not lossless with children chosen without randomness"},
 	} {
 		mk, _, err := draft.Open(c.method, draft.Env{Vocab: 8, Temperature: 1})
 		if err != nil {

@@ -96,7 +96,7 @@ func TestServeIsKilled(t *testing.T) {
 	dir := talftest.TinyModel(t, talftest.TinyConfig(), 1)
 	head := talftest.TinyHead(t, dir, 1)
 	all := exams(t, dir, 8, 100)
-	args := []string{"--model", dir, "--head", head, "--method", "salf:N=12", "--method", "goose:N=8", "--max-running", "4"}
+	args := []string{"--model", dir, "--head", head, "--method", "salf:paper,N=12", "--method", "goose:N=8", "--max-running", "4"}
 	s := serveProcess(t, "127.0.0.1:0", args...)
 	address := strings.TrimPrefix(s.url, "http://")
 	client := servetest.NewClient(t, 8)
@@ -109,7 +109,7 @@ func TestServeIsKilled(t *testing.T) {
 			rng := rand.New(rand.NewPCG(uint64(c), 5))
 			for ctx.Err() == nil {
 				x := &all[rng.IntN(len(all))]
-				w := servetest.Way{Stream: rng.IntN(2) == 0, Method: []string{"salf:N=12", "goose:N=8"}[rng.IntN(2)]}
+				w := servetest.Way{Stream: rng.IntN(2) == 0, Method: []string{"salf:paper,N=12", "goose:N=8"}[rng.IntN(2)]}
 				w.Usage = w.Stream
 				got, err := servetest.Ask(context.Background(), client, s.url, &x.q, w)
 				switch {

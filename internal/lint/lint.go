@@ -56,6 +56,7 @@ var Rules = []Rule{
 	{"infer/draft/cost", nil},
 	{"infer/budget", []string{"infer", "infer/draft/cost", "tree"}},
 	{"infer/loop", []string{"infer", "infer/budget", "infer/draft/cost", "internal/slab", "model", "model/sample"}},
+	{"infer/draft/grow", []string{"infer", "infer/draft/cost", "infer/draft/search"}},
 	{"infer/draft/lookahead", []string{"infer", "tree"}},
 	{"infer/lookup/suffixtree", []string{"internal/splitmix"}},
 	{"infer/draft/suffix", []string{"infer", "infer/lookup/suffixtree"}},

@@ -18,7 +18,7 @@ model=$1 labels=$2 prompts=$3 out=$4
 talf=${TALF:-talf} first=${FIRST:-600} then=${THEN:-eagle=600 talf=600} seeds=${SEEDS:-1 2 3}
 first_loss=${FIRST_LOSS:-eagle} rows=${ROWS:-1024} threads=${THREADS:-0} lr=${LR:-5e-3}
 first_lr=${FIRST_LR:-$lr}
-bench_flags=${BENCH:---prompt-tokens 16 --max-tokens 64 --temperature 0,1 --ranks 5}
+bench_flags=${BENCH:---prompt-tokens 16 --max-tokens 64 --temperature 0,1 --ranks 5 --method beam:paper --method optimal:paper --method salf:paper}
 extra=(${TEMPLATE:+--template "$TEMPLATE"})
 mkdir -p "$out"
 for seed in $seeds; do

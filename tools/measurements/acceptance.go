@@ -66,7 +66,7 @@ func runLosses(ctx context.Context, l *lab) (string, error) {
 	}
 	r, err := l.bench(ctx, "losses", slices.Concat(heads, []string{
 		"--prompts", "problems=" + l.path("prompts", "problems.jsonl"), "--split", "report", "--limit", "21", "--warmup", "1", "--max-tokens", "64", "--temperature", "0,1",
-	}, methods("beam", "optimal", "salf"))...)
+	}, methods("beam:paper", "optimal:paper", "salf:paper"))...)
 	if err != nil {
 		return "", err
 	}
@@ -77,6 +77,6 @@ func runLosses(ctx context.Context, l *lab) (string, error) {
 		}
 	}
 	slices.SortStableFunc(rows, func(a, b []string) int { return strings.Compare(a[0], b[0]) })
-	return wrap(fmt.Sprintf("One seed; %d steps of `eagle`, then %d with each loss, so as many steps, not as much time; %d problems of the reporting part, default trees. "+
+	return wrap(fmt.Sprintf("One seed; %d steps of `eagle`, then %d with each loss, so as many steps, not as much time; %d problems of the reporting part, trees of the papers. "+
 		"τ with 95%% intervals over problems.\n\n", first, then, r.Prompts)) + markdown([]string{"loss", "method", "temperature", "τ"}, rows), nil
 }

@@ -18,9 +18,9 @@ func TestBenchComparesHeadsAndMethods(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "bench.json")
 	one := filepath.Base(h) // a head without a name
 	out := talftest.OK(t, "", "bench", "--model", dir, "--head", h, "--head", "two="+h, "--prompts", prompts,
-		"--method", "salf:N=8", "--method", "beam:N=6,k=2,depth=2", "--max-tokens", "6", "--prompt-tokens", "5",
+		"--method", "salf:paper,N=8", "--method", "beam:N=6,k=2,depth=2", "--max-tokens", "6", "--prompt-tokens", "5",
 		"--temperature", "0,1", "--ranks", "2", "--out", file)
-	for _, want := range []string{"end to end", "salf:N=8 " + one, "beam:N=6,k=2,depth=2 two", one + ", given its own n-th ranked token:  n=1 accuracy"} {
+	for _, want := range []string{"end to end", "salf:paper,N=8 " + one, "beam:N=6,k=2,depth=2 two", one + ", given its own n-th ranked token:  n=1 accuracy"} {
 		if !strings.Contains(out, want) {
 			t.Errorf("the output lacks %q:\n%s", want, out)
 		}
@@ -50,7 +50,7 @@ func TestBenchGoesOnFromItsLogAndDraws(t *testing.T) {
 	log, plot, file := filepath.Join(tmp, "bench.log"), filepath.Join(tmp, "bench.svg"), filepath.Join(tmp, "bench.json")
 	args := []string{
 		"bench", "--model", dir, "--head", "tiny=" + h, "--prompts", "a=" + talftest.PromptFile(t, 3), "--prompts", "b=" + talftest.PromptFile(t, 2),
-		"--method", "salf:N=8", "--method", "beam:N=6,k=2,depth=2@target", "--budget", "0,4", "--max-tokens", "6", "--prompt-tokens", "5",
+		"--method", "salf:paper,N=8", "--method", "beam:N=6,k=2,depth=2@target", "--budget", "0,4", "--max-tokens", "6", "--prompt-tokens", "5",
 		"--temperature", "0,1", "--log", log, "--plot", plot, "--out", file, "--parts",
 	}
 	read := func() (r paper.Report) {
@@ -64,7 +64,7 @@ func TestBenchGoesOnFromItsLogAndDraws(t *testing.T) {
 		return r
 	}
 	out := talftest.OK(t, "", args...)
-	for _, want := range []string{"All sets", "a: 2 prompts", "b: 1 prompts", "salf:N=8 tiny, 4 nodes", "beam:N=6,k=2,depth=2 @target tiny", "By parts"} {
+	for _, want := range []string{"All sets", "a: 2 prompts", "b: 1 prompts", "salf:paper,N=8 tiny, 4 nodes", "beam:N=6,k=2,depth=2 @target tiny", "By parts"} {
 		if !strings.Contains(out, want) {
 			t.Errorf("the output lacks %q:\n%s", want, out)
 		}
@@ -146,7 +146,7 @@ func TestBenchReplaysWhatItRecorded(t *testing.T) {
 	if !strings.Contains(out, "6 answers") || !strings.Contains(out, "small") || !strings.Contains(out, " 1: ") {
 		t.Errorf("the output lacks the answers, a draft model or its costs:\n%s", out)
 	}
-	methods := []string{"--method", "salf:N=8", "--method", "beam:N=6,k=2,depth=2", "--temperature", "0,1"}
+	methods := []string{"--method", "salf:paper,N=8", "--method", "beam:N=6,k=2,depth=2", "--temperature", "0,1"}
 	talftest.OK(t, "", append([]string{"bench"}, args(append(methods, "--out", live)...)...)...)
 	out = talftest.OK(t, "", append(append([]string{"bench", "replay", rec}, methods...), "--out", file)...)
 	if !strings.Contains(out, "missed") || !strings.Contains(out, "replayed") {
@@ -217,7 +217,7 @@ func TestRanksOfTextsLongerThanTheModel(t *testing.T) {
 	h := talftest.TinyHead(t, dir, 2)
 	prompts := talftest.Write(t, filepath.Join(t.TempDir(), "long.txt"), strings.Repeat("one two three ", 300)+"\n")
 	var r paper.Report
-	out := talftest.OK(t, "", "bench", "--model", dir, "--head", h, "--prompts", prompts, "--method", "salf:N=4", "--warmup", "0",
+	out := talftest.OK(t, "", "bench", "--model", dir, "--head", h, "--prompts", prompts, "--method", "salf:paper,N=4", "--warmup", "0",
 		"--prompt-tokens", "5", "--max-tokens", "4", "--ranks", "1", "--over", "texts", "--json")
 	if err := json.Unmarshal([]byte(out), &r); err != nil {
 		t.Fatal(err)

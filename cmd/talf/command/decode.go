@@ -33,7 +33,7 @@ func (o *decodeOptions) flags(f *pflag.FlagSet) {
 	o.Options = decode.Default()
 	f.StringVar(&o.model, "model", "", "model directory in Hugging Face layout")
 	o.drafting.flags(f)
-	f.StringVar(&o.Method, "method", "", "draft method and its parameters, such as salf:th=0.6,N=60 (default: salf with --head or --draft, ar without): "+methodNames())
+	f.StringVar(&o.Method, "method", "", "draft method and its parameters, such as salf:th=0.4,N=60 (default: salf with --head or --draft, ar without): "+methodNames())
 	f.StringVar(&o.Verify, "verify", "", "rule that accepts tokens of a draft tree (default: greedy at temperature 0, target above): "+verifierNames())
 	f.Float64Var(&o.Sample.Temperature, "temperature", 0, "sampling temperature (0: always the most likely token)")
 	f.IntVar(&o.Sample.TopK, "top-k", 0, "sample from the k most likely tokens (0: all)")

@@ -93,7 +93,7 @@ func TestEvaluationsComeOfOneCommandEach(t *testing.T) {
 	// At another temperature, the values are still bench's.
 	var warm paper.EvalReport
 	sampled := append([]string{"--temperature", "1", "--seed", "3", "--json"}, common...)
-	if err := json.Unmarshal([]byte(talftest.OK(t, "", append([]string{"bench", "--method", "optimal"}, sampled...)...)), &benched); err != nil {
+	if err := json.Unmarshal([]byte(talftest.OK(t, "", append([]string{"bench", "--method", "optimal:paper"}, sampled...)...)), &benched); err != nil {
 		t.Fatal(err)
 	}
 	if err := json.Unmarshal([]byte(talftest.OK(t, "", append([]string{"eval", "table3", "--resamples", "100"}, sampled...)...)), &warm); err != nil {

@@ -28,7 +28,7 @@ func TestMethodsGiveTheSameText(t *testing.T) {
 		if len(want) < 20 {
 			t.Fatalf("plain decoding wrote %q", want)
 		}
-		for _, method := range []string{"ar", "beam", "optimal:N=20,B=4", "salf", "salf:th=0.1,finish=fill"} {
+		for _, method := range []string{"ar", "beam", "optimal:N=20,B=4", "salf", "salf:paper,th=0.1,finish=fill"} {
 			got := talftest.OK(t, "", append(args, "--head", ckpt, "--method", method, "--threads", "1")...)
 			if got != want {
 				t.Errorf("%v, %s:\n%q, want\n%q", sampling, method, got, want)

@@ -58,7 +58,7 @@ interrupt stops taking requests and lets those that run end. SIGHUP makes the se
 files of keys and of the certificate again. --config reads a YAML file whose keys are the
 names of the flags; a flag on the command line wins.`,
 		Example: `  talf serve --model DIR --head CKPT
-  talf serve --model DIR --head CKPT --method salf:th=auto --method goose --listen 127.0.0.1:8000 --served-model-name mine`,
+  talf serve --model DIR --head CKPT --method salf --method goose --listen 127.0.0.1:8000 --served-model-name mine`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if o.config != "" {

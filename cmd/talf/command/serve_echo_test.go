@@ -36,7 +36,7 @@ type echo struct {
 func TestServeScoresPrompts(t *testing.T) {
 	dir := talftest.TinyModel(t, talftest.TinyConfig(), 1)
 	ckpt := talftest.TinyHead(t, dir, 1)
-	url, _ := startServer(t, "--model", dir, "--head", ckpt, "--method", "auto", "--method", "salf:N=12")
+	url, _ := startServer(t, "--model", dir, "--head", ckpt, "--method", "auto", "--method", "salf:paper,N=12")
 	prompt := strings.Repeat("Once upon a time there was a cat. ", 5)
 	_, body := ask(t, strings.TrimSuffix(url, "/v1")+"/tokenize", fmt.Sprintf(`{"prompt":%q}`, prompt))
 	var ids struct{ Tokens []int32 }
@@ -70,7 +70,7 @@ func TestServeScoresPrompts(t *testing.T) {
 	}
 	var last echo
 	for _, fields := range []string{
-		`"max_tokens":0`, `"max_tokens":0`, `"max_tokens":7,"ignore_eos":true`, `"max_tokens":7,"ignore_eos":true,"talf":{"method":"salf:N=12"}`,
+		`"max_tokens":0`, `"max_tokens":0`, `"max_tokens":7,"ignore_eos":true`, `"max_tokens":7,"ignore_eos":true,"talf":{"method":"salf:paper,N=12"}`,
 		`"max_tokens":7,"ignore_eos":true,"talf":{"off":true}`, `"max_tokens":1,"n":3,"seed":1`,
 	} {
 		status, body := ask(t, url+"/completions", fmt.Sprintf(`{"prompt":%q,"echo":true,"logprobs":2,"temperature":0,%s}`, prompt, fields))

@@ -13,7 +13,7 @@ import (
 func TestServeDraftsPredictions(t *testing.T) {
 	dir := talftest.TinyModel(t, talftest.TinyConfig(), 1)
 	ckpt := talftest.TinyHead(t, dir, 1)
-	url, _ := startServer(t, "--model", dir, "--head", ckpt, "--method", "ar", "--method", "salf:N=12", "--method", "auto", "--budget", "sequence") // drafts whatever they cost
+	url, _ := startServer(t, "--model", dir, "--head", ckpt, "--method", "ar", "--method", "salf:paper,N=12", "--method", "auto", "--budget", "sequence") // drafts whatever they cost
 	type response struct {
 		Choices []struct {
 			Text     string
@@ -54,7 +54,7 @@ func TestServeDraftsPredictions(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			for _, method := range []string{"ar", "salf:N=12", "auto"} {
+			for _, method := range []string{"ar", "salf:paper,N=12", "auto"} {
 				got := complete(temperature, fmt.Sprintf(`,"talf":{"method":%q},"prediction":{"type":"content","content":%s}`, method, content))
 				c, u := got.Choices[0], got.Usage
 				if c.Text != text || string(c.Logprobs) != string(plain.Choices[0].Logprobs) {

@@ -86,8 +86,8 @@ func TestServeAnswersAsGenerate(t *testing.T) {
 			"--temperature", fmt.Sprint(q.temperature), "--seed", fmt.Sprint(q.seed))
 		qs = append(qs, q)
 	}
-	url, _ := startServer(t, "--model", dir, "--head", ckpt, "--method", "auto", "--method", "salf:N=12", "--method", "goose:N=8", "--max-running", "5", "--served-model-name", "tiny")
-	methods := []string{`{}`, `{"method":"salf:N=12"}`, `{"method":"goose:N=8"}`, `{"off":true}`, `{"nodes":2}`}
+	url, _ := startServer(t, "--model", dir, "--head", ckpt, "--method", "auto", "--method", "salf:paper,N=12", "--method", "goose:N=8", "--max-running", "5", "--served-model-name", "tiny")
+	methods := []string{`{}`, `{"method":"salf:paper,N=12"}`, `{"method":"goose:N=8"}`, `{"off":true}`, `{"nodes":2}`}
 	logged := make([]string, len(qs))
 	var mu sync.Mutex // of logged
 	var wg sync.WaitGroup
@@ -154,8 +154,8 @@ func TestServeAnswersAsGenerate(t *testing.T) {
 func TestServeTracesRounds(t *testing.T) {
 	dir := talftest.TinyModel(t, talftest.TinyConfig(), 1)
 	ckpt := talftest.TinyHead(t, dir, 1)
-	url, _ := startServer(t, "--model", dir, "--head", ckpt, "--method", "salf:N=12", "--method", "goose:N=8", "--budget", "sequence")
-	for i, method := range []string{"salf:N=12", "goose:N=8", "ar", "salf:N=12"} {
+	url, _ := startServer(t, "--model", dir, "--head", ckpt, "--method", "salf:paper,N=12", "--method", "goose:N=8", "--budget", "sequence")
+	for i, method := range []string{"salf:paper,N=12", "goose:N=8", "ar", "salf:paper,N=12"} {
 		temperature := []float64{0, 0, 0, 0.8}[i]
 		body := fmt.Sprintf(`{"prompt":"Once upon a time","max_tokens":40,"ignore_eos":true,"temperature":%v,"seed":4,"stream":true,"stream_options":{"include_usage":true},"talf":{"method":%q`, temperature, method)
 		type stream struct {

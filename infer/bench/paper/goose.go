@@ -65,7 +65,7 @@ func goose() []Exhibit {
 				{Label: "TR", Spec: "recycle:table=keep"},
 				{Label: "Lookahead", Spec: "lookahead"},
 				{Label: "REST", Spec: "rest:file={datastore}"},
-				{Label: "EAGLE-2", Spec: "beam", Ask: AskHead},
+				{Label: "EAGLE-2", Spec: "beam:paper", Ask: AskHead},
 				goose,
 			},
 			Tables: each(func(v *View, t float64) table.Table {

@@ -33,17 +33,17 @@ func own() []Exhibit {
 	}
 	methods := []Variant{
 		{Label: "ar", Spec: bench.Baseline},
-		ask("beam", AskHeads), ask("optimal", AskHeads), ask("salf", AskHeads), ask("dynatree", AskHead), ask("dynatree:rows", AskHead), ask("linear", AskHead),
-		ask("salf", AskLM), ask("dynatree", AskLM), ask("dynatree:rows", AskLM), ask("fixed", AskLM), ask("linear", AskLM),
+		ask("beam:paper", AskHeads), ask("optimal:paper", AskHeads), ask("salf:paper", AskHeads), ask("dynatree", AskHead), ask("dynatree:rows", AskHead), ask("linear", AskHead),
+		ask("salf:paper", AskLM), ask("dynatree", AskLM), ask("dynatree:rows", AskLM), ask("fixed", AskLM), ask("linear", AskLM),
 		ask("static:chain-5", AskLM), ask("static:binary-5", AskLM), ask("static:eagle-sparse", AskLM), ask("sequoia", AskLM),
 		ask("pld", AskNone), ask("suffix", AskNone), ask("suffix:table=keep", AskNone), ask("recycle", AskNone), ask("recycle:table=keep", AskNone), ask("recycle:rows", AskNone), ask("isotropic", AskNone), ask("goose", AskNone), ask("lookahead", AskNone),
 		ask("rest:file={datastore}", AskNone), ask("rest:file={datastore},set=full", AskNone), ask("fuse", AskHead), ask("fuse:head=off", AskNone),
-		ask("salf:th=auto", AskHead), ask("auto", AskHead), ask("auto", AskNone),
+		ask("beam", AskHead), ask("optimal", AskHead), ask("salf", AskHead), ask("auto", AskHead), ask("auto", AskNone),
 	}
 	budgets := Exhibit{
 		Line: spec.Line{Name: "talf:budgets", Doc: "sizes of trees, root counted"}, Tables: each(groupTable("nodes")), Figures: sweep("nodes of a tree, root counted"),
 	}
-	for _, v := range []Variant{ask("beam", AskHead), ask("salf", AskHead), ask("goose", AskNone), ask("recycle:rows", AskNone)} {
+	for _, v := range []Variant{ask("beam:paper", AskHead), ask("salf:paper", AskHead), ask("goose", AskNone), ask("recycle:rows", AskNone)} {
 		for _, n := range []int{4, 8, 16, 32, 60, 120} {
 			x := v
 			x.Spec, x.Group = sized(v.Spec, n), fmt.Sprint(n)
@@ -56,7 +56,7 @@ func own() []Exhibit {
 		{
 			Line: spec.Line{Name: "talf:fuse", Doc: "fuse beside its sources alone, trees of 60 nodes"}, Tables: each(overview), Figures: bars,
 			Variants: []Variant{
-				ask("optimal", AskHead), ask("salf", AskHead), ask("pld:K=59", AskNone), ask("recycle:rows,N=60", AskNone), ask("goose", AskNone),
+				ask("optimal:paper", AskHead), ask("salf:paper", AskHead), ask("pld:K=59", AskNone), ask("recycle:rows,N=60", AskNone), ask("goose", AskNone),
 				ask("rest:file={datastore},set=full,N=60", AskNone),
 				ask("fuse", AskHead), ask("fuse:th=0", AskHead), ask("fuse:head=off", AskNone), ask("fuse:file={datastore}", AskHead),
 			},
@@ -66,7 +66,7 @@ func own() []Exhibit {
 			Variants: []Variant{
 				{Label: "ar", Spec: bench.Baseline},
 				ask("pld", AskNone), ask("goose:harvest=rounds", AskNone), ask("recycle:rows,harvest=rounds", AskNone),
-				ask("salf:th=auto", AskHead), ask("salf:th=auto", AskLM),
+				ask("salf", AskHead), ask("salf", AskLM),
 				ask("auto", AskNone), ask("auto", AskHead), ask("auto", AskLM),
 			},
 		},

@@ -25,7 +25,7 @@ func salf() []Exhibit {
 	}
 	for i := range 10 {
 		th := fmt.Sprintf("0.%d", i)
-		thresholds.Variants = append(thresholds.Variants, Variant{Label: "SALF", Group: th, Spec: "salf:th=" + th, Ask: AskHead})
+		thresholds.Variants = append(thresholds.Variants, Variant{Label: "SALF", Group: th, Spec: "salf:paper,th=" + th, Ask: AskHead})
 	}
 	thresholds.Tables = func(v *View) []table.Table {
 		out := both("th")(v)
@@ -40,20 +40,20 @@ func salf() []Exhibit {
 		{
 			Line: spec.Line{Name: "salf:t1", Doc: "speed-up by method"}, Temperatures: []float64{0, 1},
 			Variants: []Variant{
-				{Label: "EAGLE-2", Spec: "beam", Ask: AskNamed("eagle")},
-				{Label: "HASS", Spec: "beam", Ask: AskNamed("hass")},
-				{Label: "SALF & TALF", Spec: "salf", Ask: AskNamed("talf")},
+				{Label: "EAGLE-2", Spec: "beam:paper", Ask: AskNamed("eagle")},
+				{Label: "HASS", Spec: "beam:paper", Ask: AskNamed("hass")},
+				{Label: "SALF & TALF", Spec: "salf:paper", Ask: AskNamed("talf")},
 			},
 			Tables: each(salfTable1),
 		},
 		{
 			Line: spec.Line{Name: "salf:t2", Doc: "tree construction by head"}, Temperatures: []float64{0},
-			Variants: []Variant{heads("Beam search", "beam"), heads("Optimal tree search", "optimal"), heads("SALF", "salf")},
+			Variants: []Variant{heads("Beam search", "beam:paper"), heads("Optimal tree search", "optimal:paper"), heads("SALF", "salf:paper")},
 			Tables:   both("tree (head)"),
 		},
 		{
 			Line: spec.Line{Name: "salf:t3", Doc: "τ by head, with optimal trees"}, Temperatures: []float64{0},
-			Variants: []Variant{heads("optimal", "optimal")},
+			Variants: []Variant{heads("optimal", "optimal:paper")},
 			Tables: each(func(v *View, t float64) table.Table {
 				return v.bySet("head", t, []string{"τ"}, func(r *bench.Row) string { return two(r.Pooled) })
 			}),
@@ -61,7 +61,7 @@ func salf() []Exhibit {
 		thresholds,
 		{
 			Line: spec.Line{Name: "salf:fig2a", Doc: "share of tree nodes by rank among their siblings"}, Temperatures: []float64{0},
-			Variants: []Variant{heads("Optimal tree search", "optimal")},
+			Variants: []Variant{heads("Optimal tree search", "optimal:paper")},
 			Tables:   each(ranksTable),
 		},
 	}

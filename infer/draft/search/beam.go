@@ -2,6 +2,7 @@ package search
 
 import (
 	"fmt"
+	"math"
 	"slices"
 
 	"talf/tree"
@@ -38,16 +39,20 @@ func (c BeamConfig) Validate() error {
 // the true inputs that precede its drafted nodes.
 const maxWork = tree.MaxNodes * 3 / 4
 
+// MostLevels returns the largest Depth of a beam of width k.
+func MostLevels(k int) int { return (maxWork - 1) / k }
+
 // A Beam builds EAGLE-2's tree: expand the best K nodes of the newest level
 // only, then keep the best N of all candidates. Its nodes come in generation
 // order: by depth, then by the parent's place in its level's selection, then by
 // rank (Li et al. 2024, EAGLE-2, §4; TALF, appendix B).
 type Beam struct {
 	state
+	pace
 	cfg   BeamConfig
 	level int
 	first int     // candidates of the newest level start here
-	top   []int32 // the best n of all, sorted
+	top   []int32 // the best n of all, best first
 	open  bool
 }
 
@@ -71,6 +76,7 @@ func (b *Beam) Limit(n int) { b.limit(n, b.cfg.N) }
 func (b *Beam) Start(root int32, maxDepth int) {
 	b.start(root, maxDepth, 1+b.cfg.K*b.cfg.Depth)
 	b.level, b.open, b.top = 0, true, append(b.top[:0], 0)
+	b.begin()
 }
 
 // Grow selects the next level, or finishes the tree.
@@ -80,7 +86,9 @@ func (b *Beam) Grow(rows []tree.Row) []int {
 	}
 	if b.level == 0 && len(b.asked) == 0 {
 		if b.maxDepth > 0 && b.n > 1 {
+			b.low(1, 1)
 			b.request(0)
+			b.ends = append(b.ends, b.work.Len())
 			return b.ask
 		}
 		b.done()
@@ -106,24 +114,38 @@ func (b *Beam) Grow(rows []tree.Row) []int {
 		b.pick = append(b.pick, int32(c))
 	}
 	slices.SortFunc(b.pick, b.order)
-	for _, c := range b.pick[:min(len(b.pick), b.cfg.K)] {
+	next, sum := b.pick[:min(len(b.pick), b.cfg.K)], 0.0
+	next = next[:b.likely(next, b.worth)]
+	for _, c := range next {
+		sum += math.Exp(b.cands[c].score)
+	}
+	if b.low(sum, len(next)) || len(next) == 0 {
+		b.done()
+		return nil
+	}
+	for _, c := range next {
 		b.request(c)
 	}
-	if len(b.ask) == 0 {
-		b.done()
-	}
+	b.ends = append(b.ends, b.work.Len())
 	return b.ask
 }
 
 // Finish ends the tree with the levels that were expanded.
 func (b *Beam) Finish() {
 	if b.open {
+		b.unanswered(b.ask)
 		b.done()
 	}
 }
 
+// Gains returns what each level but the last, which was not expanded, added to the tree, as SALF's
+// Gains does. It is valid until the next call.
+func (b *Beam) Gains() []float64 { return b.gained(&b.state, b.top) }
+
 func (b *Beam) done() {
-	slices.Sort(b.top) // candidates are created in generation order
-	b.finish(b.top)
+	b.top = b.top[:b.afford(&b.state, b.top)]
+	b.pick = append(b.pick[:0], b.top...)
+	slices.Sort(b.pick) // candidates are created in generation order
+	b.finish(b.pick)
 	b.ask, b.asked, b.open = b.ask[:0], b.asked[:0], false
 }

@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"math"
 	"slices"
-	"sort"
 
 	"talf/tree"
 )
@@ -56,23 +55,11 @@ func (c SALFConfig) Validate() error {
 // The root counts as one of the N nodes. Nodes are in order, best first.
 type SALF struct {
 	state
-	cfg   SALFConfig
-	tune  Tuning
-	least float64 // logs of the tuning's, from Start
-	worth float64
-	g, q  []int32 // candidates, best first, at most N each
-	d     []int32 // popped in this round
-	sums  []float64
-	ends  []int // nodes of the work tree after each round
-	gains []float64
-	open  bool
-}
-
-// A Tuning is a threshold that depends on what the draft and the target cost.
-type Tuning struct {
-	Th      float64 // stop when the round's nodes, each less PerNode, sum to less
-	PerNode float64 // less likely nodes are not expanded
-	Least   float64 // nor kept
+	pace
+	cfg  SALFConfig
+	g, q []int32 // candidates, best first, at most N each
+	d    []int32 // popped in this round
+	open bool
 }
 
 // NewSALF returns a search for c.
@@ -80,35 +67,27 @@ func NewSALF(c SALFConfig) (*SALF, error) {
 	if err := c.Validate(); err != nil {
 		return nil, err
 	}
-	s := &SALF{cfg: c, tune: Tuning{Th: c.Th}}
+	s := &SALF{cfg: c, pace: pace{tune: Tuning{Th: c.Th}}}
 	s.n = c.N
 	return s, nil
 }
 
-// Width returns N-1: a node's N-th child ranks below N-1 siblings and the root, so it can be
-// neither chosen nor expanded.
-func (s *SALF) Width() int { return max(s.cfg.N-1, 1) }
+// Width returns N-1, with N as Limit left it: a node's N-th child ranks below N-1 siblings and the
+// root, so it can be neither chosen nor expanded.
+func (s *SALF) Width() int { return max(s.n-1, 1) }
 
 // Limit lowers N to at most n, from the next Start on.
 func (s *SALF) Limit(n int) { s.limit(n, s.cfg.N) }
-
-// Tune sets another threshold, from the next Start on. It may be 1 or more: the root is expanded
-// anyway.
-func (s *SALF) Tune(t Tuning) { s.tune = t }
 
 // Start begins a tree below root.
 func (s *SALF) Start(root int32, maxDepth int) {
 	// Slightly more than N nodes are expanded in total: some enter G and are pushed out of it
 	// again. A search that reaches the bound stops there.
 	s.start(root, maxDepth, min(8*s.n+s.cfg.B, maxWork))
-	s.g, s.q, s.sums, s.ends = s.g[:0], append(s.q[:0], 0), s.sums[:0], s.ends[:0]
-	s.least, s.worth = math.Log(s.tune.Least), math.Log(max(s.tune.Least, s.tune.PerNode))
+	s.g, s.q = s.g[:0], append(s.q[:0], 0)
+	s.begin()
 	s.open = true
 }
-
-// Sums returns S of line 13 for each round, including the round that stopped. From the second
-// round on it never rises (Theorem 1).
-func (s *SALF) Sums() []float64 { return s.sums }
 
 // Grow queues the children of the asked nodes and runs one round of the loop.
 func (s *SALF) Grow(rows []tree.Row) []int {
@@ -146,9 +125,7 @@ func (s *SALF) Grow(rows []tree.Row) []int {
 			sum += math.Exp(x.score)
 		}
 	}
-	s.sums = append(s.sums, sum)
-	low := len(s.sums) > 1 && sum < s.tune.Th+float64(len(keep))*s.tune.PerNode
-	if len(keep) == 0 || low || s.work.Room() < len(keep) {
+	if s.low(sum, len(keep)) || len(keep) == 0 || s.work.Room() < len(keep) {
 		s.done()
 		return nil
 	}
@@ -162,9 +139,7 @@ func (s *SALF) Grow(rows []tree.Row) []int {
 // Finish ends the search as its own stop does.
 func (s *SALF) Finish() {
 	if s.open {
-		if len(s.ask) > 0 { // no rows came for them
-			s.ends = s.ends[:len(s.ends)-1]
-		}
+		s.unanswered(s.ask)
 		s.ask, s.asked = s.ask[:0], s.asked[:0]
 		s.done()
 	}
@@ -182,9 +157,7 @@ func (s *SALF) done() {
 		slices.SortFunc(s.pick, s.order)
 	case Literal:
 	}
-	// Best first, and a child is never above its parent.
-	n := sort.Search(len(s.pick), func(i int) bool { return s.cands[s.pick[i]].score < s.least })
-	s.pick = s.pick[:max(n, 1)]
+	s.pick = s.pick[:s.afford(&s.state, s.pick)]
 	s.finish(s.pick)
 	s.open = false
 }
@@ -192,17 +165,4 @@ func (s *SALF) done() {
 // Gains returns what each round but the last, which stopped, added to the tree: the path
 // probabilities of the kept children of its nodes, less the worth of the same room without them,
 // estimated as the smallest probability of a kept node. It is valid until the next call.
-func (s *SALF) Gains() []float64 {
-	s.gains = slices.Grow(s.gains[:0], len(s.ends))[:len(s.ends)]
-	clear(s.gains)
-	floor := math.Exp(s.least)
-	if len(s.pick) == s.n {
-		floor = max(floor, math.Exp(s.cands[s.pick[s.n-1]].score))
-	}
-	for _, c := range s.pick[1:] {
-		x := &s.cands[c]
-		round, _ := slices.BinarySearch(s.ends, int(s.cands[x.parent].work)+1)
-		s.gains[round] += math.Exp(x.score) - floor
-	}
-	return s.gains
-}
+func (s *SALF) Gains() []float64 { return s.gained(&s.state, s.pick) }
