@@ -12,6 +12,7 @@ import (
 	"strings"
 
 	"talf/checkpoints/internal/torchfile"
+	"talf/checkpoints/medusa"
 	"talf/internal/limits"
 	"talf/model"
 	"talf/model/arch"
@@ -21,11 +22,9 @@ import (
 	"talf/model/safetensors"
 )
 
-// TorchFile is the weights file that EAGLE's own loader looks for first.
-const TorchFile = "pytorch_model.bin"
-
-// The layouts of draft heads.
+// The weights file that EAGLE's own loader looks for first, and the layouts of draft heads.
 const (
+	TorchFile         = "pytorch_model.bin"
 	LayoutEAGLE       = "eagle"       // EAGLE's names, also used by talf, SGLang and vLLM
 	LayoutSpeculators = "speculators" // the speculators library's
 )
@@ -54,6 +53,9 @@ type object map[string]json.RawMessage
 // and vLLM or of the speculators library, from safetensors or pytorch_model.bin. No part of a pickle is executed. Unknown tensors are refused rather
 // than ignored, because a head without one of its tensors is useless.
 func OpenDraft(dir string) (_ *Draft, err error) {
+	if medusa.Is(dir) {
+		return nil, fmt.Errorf("%s: Medusa heads, which only draft: want a head of EAGLE's kind", dir)
+	}
 	path := filepath.Join(dir, ConfigFile)
 	raw, err := limits.ReadFile(path, limits.ConfigBytes)
 	if err != nil {

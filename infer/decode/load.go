@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"talf/checkpoints"
+	"talf/checkpoints/medusa"
 	"talf/infer"
 	"talf/infer/source"
 	"talf/internal/limits"
@@ -39,6 +40,9 @@ func LoadHead(path string, m *model.Model, force bool, warn func(string)) (*head
 	if warn != nil {
 		opt.Warn = func(why string) { warn("head " + path + ": " + why) }
 	}
+	if medusa.Is(path) {
+		return nil, fmt.Errorf("head: %s has Medusa heads, which only draft: want a head of EAGLE's kind", path)
+	}
 	h, err := checkpoints.LoadHead(path, m, opt)
 	if err != nil {
 		if kind, _ := KindOf(path); kind == LanguageModel {
@@ -52,8 +56,15 @@ func LoadHead(path string, m *model.Model, force bool, warn func(string)) (*head
 	return h, nil
 }
 
-// HeadSource loads a draft head as a source that keeps the last keep sequences.
+// HeadSource loads a draft head, or Medusa heads, as a source that keeps the last keep sequences.
 func HeadSource(path string, m *model.Model, force bool, warn func(string), keep int) (infer.Source, io.Closer, error) {
+	if medusa.Is(path) {
+		h, err := medusa.Load(path, m)
+		if err != nil {
+			return nil, nil, fmt.Errorf("head: %w", err)
+		}
+		return source.NewMedusa(h), h, nil
+	}
 	h, err := LoadHead(path, m, force, warn)
 	if err != nil {
 		return nil, nil, err

@@ -10,12 +10,13 @@ import (
 	"strings"
 
 	"talf/checkpoints"
+	"talf/checkpoints/medusa"
 	"talf/data"
 	"talf/model/arch"
 	"talf/model/gguf"
 )
 
-// A Description is a *Model, *Draft, *Data or *Tensors.
+// A Description is a *Model, *Draft, *Medusa, *Data or *Tensors.
 type Description interface{ String() string }
 
 // Path describes the contents of path. A directory of checkpoints is described by its newest.
@@ -34,6 +35,8 @@ func Path(path string) (Description, error) {
 	switch {
 	case gguf.Is(path):
 		return OpenModel(path)
+	case info.IsDir() && medusa.Is(path):
+		return OpenMedusa(path)
 	case info.IsDir() && checkpoints.IsForeign(path):
 		return OpenDraft(path)
 	case info.IsDir() && has(checkpoints.ConfigFile):

@@ -23,6 +23,7 @@ import (
 	"talf/model/chat"
 	"talf/model/head"
 	"talf/model/identity"
+	"talf/model/medusa"
 	"talf/model/tokenizer"
 )
 
@@ -39,6 +40,7 @@ type Rig struct {
 	decoder *decode.Decoder
 	names   []string        // of the heads
 	heads   []*head.Head    // among the draft models
+	blind   []string        // names of Medusa heads
 	texts   [][]int32       // of all sets, uncut
 	origins []func() string // of the draft models
 	closers []func() error
@@ -58,17 +60,23 @@ func (r *Rig) Close() {
 	r.closers = nil
 }
 
-// AddHead loads a draft head. With force it may have been trained for another target. warn, if not
-// nil, is told what could not be checked.
+// AddHead loads a draft head, or Medusa heads. With force it may have been trained for another target.
+// warn, if not nil, is told what could not be checked.
 func (r *Rig) AddHead(n Named, force bool, warn func(string)) error {
-	h, err := decode.LoadHead(n.Path, r.Model, force, warn)
+	src, loaded, err := decode.HeadSource(n.Path, r.Model, force, warn, 0)
 	if err != nil {
 		return err
 	}
-	r.closers = append(r.closers, h.Close)
-	r.names, r.heads = append(r.names, n.Name), append(r.heads, h)
-	r.origins = append(r.origins, h.Origin)
-	r.Sources = append(r.Sources, bench.Source{Name: n.Name, Source: source.NewHead(h, 0)})
+	r.closers = append(r.closers, loaded.Close)
+	switch h := loaded.(type) {
+	case *head.Head:
+		r.names, r.heads = append(r.names, n.Name), append(r.heads, h)
+		r.origins = append(r.origins, h.Origin)
+	case *medusa.Heads:
+		r.blind = append(r.blind, n.Name)
+		r.origins = append(r.origins, func() string { return h.Function().Tensors })
+	}
+	r.Sources = append(r.Sources, bench.Source{Name: n.Name, Source: src})
 	return nil
 }
 
@@ -260,6 +268,9 @@ func (r *Rig) RankTexts(ctx context.Context, over string, c *bench.Config) (text
 // and calls f with its items. told is called with the number of texts cut to the positions that all
 // models have. what says what the texts are.
 func (r *Rig) ByRank(ctx context.Context, over string, c *bench.Config, ranks int, told func(cut int), f func(head string, items [][]paper.Item, texts []paper.Text) error) (what string, err error) {
+	if len(r.blind) > 0 {
+		return "", fmt.Errorf("--head %s: Medusa heads do not read the tokens of a draft, so none can be given to them by rank", r.blind[0])
+	}
 	texts, what, err := r.RankTexts(ctx, over, c)
 	if err != nil {
 		return "", err
