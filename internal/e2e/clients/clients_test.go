@@ -45,19 +45,19 @@ type client struct {
 
 var all = []client{
 	{"openai (Python)", "python", []string{"python3", "{}/python/with_openai.py"}, "PYTHONPATH=<>/python", []string{
-		"models", "chat", "stream", "stream helper", "logprobs", "n", "stop", "prediction", "completions", "echo", "responses", "bad request",
-		"wrong key",
-		"not found", "busy",
+		"models", "chat", "stream", "stream helper", "logprobs", "n", "stop", "prediction", "completions", "echo", "responses", "parse", "tools", "bad request",
+		"wrong key", "not found", "busy",
 	}},
 	{"anthropic (Python)", "python", []string{"python3", "{}/python/with_anthropic.py"}, "PYTHONPATH=<>/python", []string{
-		"messages", "stream", "stop", "count tokens", "bad request", "wrong key", "busy",
+		"messages", "stream", "stop", "count tokens", "parse", "tools", "bad request", "wrong key", "busy",
 	}},
 	{"llm", "python", []string{"python3", "{}/python/with_llm.py"}, "PYTHONPATH=<>/python", []string{"chat", "stream", "completions", "log"}},
 	{"openai (Node)", "node", []string{"node", "<>/node/openai.mjs"}, "", []string{
-		"models", "chat", "stream", "stream helper", "logprobs", "n", "stop", "completions", "responses", "bad request", "wrong key", "not found", "busy",
+		"models", "chat", "stream", "stream helper", "logprobs", "n", "stop", "completions", "responses", "parse", "tools", "bad request", "wrong key",
+		"not found", "busy",
 	}},
 	{"@ai-sdk/openai-compatible", "node", []string{"node", "<>/node/aisdk.mjs"}, "", []string{
-		"chat", "stream", "stop", "completions", "bad request", "wrong key", "busy",
+		"chat", "stream", "stop", "completions", "object", "tools", "bad request", "wrong key", "busy",
 	}},
 	{"openai-go", "official", []string{"<>/official"}, "", []string{
 		"models", "chat", "stream", "logprobs", "n", "stop", "completions", "responses", "bad request", "wrong key", "not found", "busy",
@@ -66,8 +66,10 @@ var all = []client{
 		"models", "chat", "stream", "logprobs", "stop", "completions", "bad request", "wrong key", "not found", "busy",
 	}},
 	{"langchain-openai", "langchain", []string{"python3", "{}/python/with_langchain.py"}, "PYTHONPATH=<>/langchain", []string{
-		"chat", "stream", "logprobs", "stop", "batch", "completions", "bad request",
+		"chat", "stream", "logprobs", "stop", "batch", "completions", "structured output", "tools", "bad request",
 	}},
+	{"instructor", "instructor", []string{"python3", "{}/python/with_instructor.py"}, "PYTHONPATH=<>/instructor", []string{"JSON Schema", "tools", "partial"}},
+	{"pydantic-ai", "pydantic-ai", []string{"python3", "{}/python/with_pydantic_ai.py"}, "PYTHONPATH=<>/pydantic-ai", []string{"chat", "responses", "tools"}},
 	{"litellm", "litellm", []string{"python3", "{}/python/with_litellm.py"}, "PYTHONPATH=<>/litellm", []string{
 		"chat", "stream", "logprobs", "completions", "bad request", "wrong key", "busy",
 	}},
@@ -90,8 +92,15 @@ type plan struct {
 }
 
 // template makes a conversation of one message its text, so that every route is asked the prompt
-// that generate is asked.
-const template = `{{ bos_token }}{% for m in messages %}{{ m['content'] }}{% endfor %}`
+// that generate is asked. Of tools it says what they do, in few tokens; calls are as Hermes's.
+const template = `{{ bos_token }}{% for t in tools or [] %}{{ t.function.description }} {% endfor %}{% for m in messages %}{{ m['content'] or '' }}` +
+	`{% for c in m['tool_calls'] or [] %}<tool_call>
+{"name": "{{ c.function.name }}", "arguments": {{ c.function.arguments | tojson }}}
+</tool_call>{% endfor %}{% endfor %}`
+
+// contextLength is that of the model, in tokens. Prompts that explain formats are longer than the
+// stories that it has learnt.
+const contextLength = 2048
 
 // A world is the demo model with what talf generate says about a prompt.
 type world struct {
@@ -106,6 +115,12 @@ func newWorld(t *testing.T) *world {
 	if err := demo.Unpack(w.model); err != nil {
 		t.Fatal(err)
 	}
+	config := filepath.Join(w.model, "config.json")
+	b, err := os.ReadFile(config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	talftest.Write(t, config, regexp.MustCompile(`("max_position_embeddings": *)\d+`).ReplaceAllString(string(b), fmt.Sprintf("${1}%d", contextLength)))
 	talftest.Write(t, w.template, template)
 	w.plan = plan{Key: "sk-secret", Model: "demo", Prompt: demo.Prompts(11, 1)[0], MaxTokens: 48, Temperature: 0.8, Seed: 5}
 	talftest.Write(t, w.keys, w.Key+"\n")

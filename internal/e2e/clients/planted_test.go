@@ -44,6 +44,10 @@ var defects = []defect{
 	{"no usage", rename("usage"), chats},
 	{"no index", rename("index"), []string{"openai (Python)"}},
 	{"no object", rename("object"), []string{"openai (Python)"}},
+	{"no calls", rename("tool_calls"), []string{"openai (Python)", "openai (Node)", "@ai-sdk/openai-compatible"}},
+	{"no arguments", rename("arguments"), []string{"openai (Python)", "openai (Node)", "@ai-sdk/openai-compatible"}},
+	{"no input of a call", rename("input"), []string{"anthropic (Python)"}},
+	{"no parts of an input", rename("partial_json"), []string{"anthropic (Python)"}},
 	{"no logprobs", rename("logprobs"), []string{"openai (Python)", "openai (Node)", "openai-go", "go-openai"}},
 	// No client misses it: they take the end of the connection for that of the stream.
 	{"no [DONE]", func(_ *http.Response, body string) string { return strings.Replace(body, "data: [DONE]\n\n", "", 1) }, nil},

@@ -1,9 +1,10 @@
 // @ai-sdk/openai-compatible: the AI SDK, which checks every answer against a schema.
 import { createOpenAICompatible } from '@ai-sdk/openai-compatible';
-import { APICallError, generateText, streamText } from 'ai';
+import { APICallError, generateText, Output, stepCountIs, streamText, tool } from 'ai';
 import { check, equal, plan, refused, untilBusy } from './plan.mjs';
+import { result, Tale } from './tale.mjs';
 
-const make = (baseURL, apiKey) => createOpenAICompatible({ name: 'talf', baseURL, apiKey, includeUsage: true });
+const make = (baseURL, apiKey) => createOpenAICompatible({ name: 'talf', baseURL, apiKey, includeUsage: true, supportsStructuredOutputs: true });
 const common = { prompt: plan.prompt, maxOutputTokens: plan.max_tokens, temperature: 0, maxRetries: 0 };
 const model = make(plan.base, plan.key).chatModel(plan.model);
 
@@ -30,6 +31,37 @@ await check('stop', async () => {
 await check('completions', async () => {
   const r = await generateText({ ...common, model: make(plan.base, plan.key).completionModel(plan.model), prompt: plan.prompt });
   if (!r.text) throw new Error('no text'); // the SDK writes a template of its own around the prompt
+});
+
+await check('object', async () => {
+  const ask = { prompt: plan.prompt, temperature: 0, maxRetries: 0, model, output: Output.object({ schema: Tale }) };
+  const tale = (await generateText(ask)).output;
+  Tale.parse(tale);
+  equal(await streamText({ ...ask, onError: () => {} }).output, tale, 'what was streamed');
+});
+
+await check('tools', async () => {
+  const told = [];
+  const tell = tool({
+    description: 'Tells a tale.',
+    inputSchema: Tale,
+    execute: async (tale) => {
+      told.push(Tale.parse(tale));
+      return result;
+    },
+  });
+  const ask = {
+    prompt: plan.prompt, temperature: 0, maxRetries: 0, model, tools: { tell }, stopWhen: stepCountIs(2),
+    prepareStep: ({ stepNumber }) => ({ toolChoice: stepNumber === 0 ? { type: 'tool', toolName: 'tell' } : 'auto' }),
+    maxOutputTokens: 1000,
+    stopSequences: [plan.stop],
+  };
+  const r = await generateText(ask);
+  equal([r.steps.length, r.steps[0].finishReason, r.steps[0].toolResults[0].output, !!r.text], [2, 'tool-calls', result, true], 'steps');
+  const s = streamText({ ...ask, onError: () => {} });
+  await s.consumeStream();
+  equal([await s.text, told.length], [r.text, 2], 'streamed answer and calls');
+  equal(told[1], told[0], 'the streamed call');
 });
 
 await check('bad request', async () => {

@@ -1,10 +1,13 @@
 // openai: OpenAI's own client.
 import OpenAI from 'openai';
+import { zodFunction, zodResponseFormat, zodTextFormat } from 'openai/helpers/zod';
 import { check, equal, plan, refused, untilBusy } from './plan.mjs';
+import { result, Tale } from './tale.mjs';
 
 const options = { apiKey: plan.key, maxRetries: 0, timeout: 60_000 };
 const client = new OpenAI({ ...options, baseURL: plan.base });
 const chat = { model: plan.model, messages: [{ role: 'user', content: plan.prompt }], max_tokens: plan.max_tokens, temperature: 0 };
+const { max_tokens, ...free } = chat; // ends by itself
 const completion = { model: plan.model, prompt: plan.prompt, max_tokens: plan.max_tokens, temperature: 0 };
 
 await check('models', async () => {
@@ -72,6 +75,40 @@ await check('responses', async () => {
   let text = '';
   for await (const e of await client.responses.create({ ...body, stream: true })) if (e.type === 'response.output_text.delta') text += e.delta;
   equal(text, plan.text, 'streamed text');
+});
+
+await check('parse', async () => {
+  const format = zodResponseFormat(Tale, 'tale');
+  const tale = (await client.chat.completions.parse({ ...free, response_format: format })).choices[0].message.parsed;
+  Tale.parse(tale);
+  const s = client.chat.completions.stream({ ...free, response_format: format });
+  equal((await s.finalChatCompletion()).choices[0].message.parsed, tale, 'what was streamed');
+  const r = await client.responses.parse({ model: plan.model, input: plan.prompt, temperature: 0, text: { format: zodTextFormat(Tale, 'tale') } });
+  equal(r.output_parsed, tale, 'what a response has');
+});
+
+await check('tools', async () => {
+  const tool = zodFunction({ name: 'tell', description: 'Tells a tale.', parameters: Tale });
+  const offer = { ...free, tools: [tool], parallel_tool_calls: false };
+  const { finish_reason, message } = (await client.chat.completions.parse({ ...offer, tool_choice: 'required' })).choices[0];
+  const [call] = message.tool_calls;
+  equal([finish_reason, message.content, message.tool_calls.length, call.function.name], ['tool_calls', null, 1, 'tell'], 'reason, content and calls');
+  Tale.parse(call.function.parsed_arguments);
+  const s = client.chat.completions.stream({ ...offer, tool_choice: { type: 'function', function: { name: 'tell' } } });
+  equal((await s.finalMessage()).tool_calls[0].function.arguments, call.function.arguments, 'streamed arguments');
+  const messages = [...chat.messages, message, { role: 'tool', tool_call_id: call.id, content: result }];
+  const answer = (await client.chat.completions.create({ ...chat, tools: [tool], messages, tool_choice: 'auto' })).choices[0].message;
+  equal([!!answer.content, answer.tool_calls ?? null], [true, null], 'text and calls of the answer');
+
+  const { name, description, parameters, strict } = tool.function;
+  const response = { model: plan.model, temperature: 0, tools: [{ type: 'function', name, description, parameters, strict }] };
+  const input = [{ role: 'user', content: plan.prompt }];
+  const r = await client.responses.create({ ...response, input, tool_choice: 'required', parallel_tool_calls: false });
+  equal(r.output.map((o) => [o.type, o.status, o.name, o.arguments]), [['function_call', 'completed', 'tell', call.function.arguments]], 'output');
+  const events = client.responses.stream({ ...response, input, tool_choice: { type: 'function', name } });
+  equal((await events.finalResponse()).output[0].arguments, call.function.arguments, 'streamed output');
+  input.push(...r.output, { type: 'function_call_output', call_id: r.output[0].call_id, output: result });
+  equal((await client.responses.create({ ...response, input, max_output_tokens: plan.max_tokens })).output_text, answer.content, 'the answer of a response');
 });
 
 await check('bad request', async () => {

@@ -2,6 +2,7 @@
 
 import anthropic
 from plan import check, equal, plan, refused, until_busy
+from tale import RESULT, Tale
 
 client = anthropic.Anthropic(base_url=plan["base"].removesuffix("/v1"), api_key=plan["key"], max_retries=0, timeout=60)
 message = {
@@ -39,6 +40,36 @@ def _():
     n = client.messages.count_tokens(model=plan["model"], messages=message["messages"]).input_tokens
     u = client.messages.create(**message).usage
     equal(u.input_tokens + u.cache_read_input_tokens, n, "input_tokens, with those of the cache,")
+
+
+@check("parse")
+def _():
+    r = client.messages.parse(**{**message, "max_tokens": 1000}, output_format=Tale)
+    equal(type(r.parsed_output), Tale, "what was parsed")
+
+
+@check("tools")
+def _():
+    offer = {**message, "max_tokens": 1000, "tools": [{"name": "tell", "description": Tale.__doc__, "input_schema": Tale.model_json_schema()}]}
+    r = client.messages.create(**offer, tool_choice={"type": "any", "disable_parallel_tool_use": True})
+    equal(([b.type for b in r.content], r.stop_reason), (["tool_use"], "tool_use"), "content and stop_reason")
+    call = r.content[0]
+    Tale.model_validate(call.input)
+    with client.messages.stream(**offer, tool_choice={"type": "tool", "name": "tell"}) as s:
+        parts = "".join(e.partial_json for e in s if e.type == "input_json")
+        last = s.get_final_message()
+    equal((last.stop_reason, last.content[0].name, last.content[0].input), ("tool_use", "tell", call.input), "the streamed call")
+    Tale.model_validate_json(parts)
+
+    # What was put out goes back as it is.
+    result = {"type": "tool_result", "tool_use_id": call.id, "content": [{"type": "text", "text": RESULT}]}
+    offer = {**offer, "max_tokens": plan["max_tokens"], "messages": [*message["messages"], {"role": "assistant", "content": r.content}, {"role": "user", "content": [result]}]}
+    r = client.messages.create(**offer)
+    equal([b.type for b in r.content], ["text"], "content of the answer")
+    with client.messages.stream(**offer) as s:
+        equal("".join(s.text_stream), r.content[0].text, "the streamed answer")
+    counted = client.messages.count_tokens(model=plan["model"], messages=offer["messages"], tools=offer["tools"]).input_tokens
+    equal(r.usage.input_tokens + r.usage.cache_read_input_tokens, counted, "input_tokens, with those of the cache,")
 
 
 @check("bad request")

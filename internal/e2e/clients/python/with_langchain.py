@@ -1,8 +1,10 @@
 """langchain-openai: LangChain's chat model and text model over OpenAI's API."""
 
 import openai
+from langchain_core.messages import HumanMessage, ToolMessage
 from langchain_openai import ChatOpenAI, OpenAI
 from plan import check, equal, plan, refused
+from tale import RESULT, Tale
 
 common = {"base_url": plan["base"], "api_key": plan["key"], "model": plan["model"], "temperature": 0, "max_retries": 0}
 chat = ChatOpenAI(**common, max_tokens=plan["max_tokens"])
@@ -45,6 +47,26 @@ def _():
 @check("completions")
 def _():
     equal(OpenAI(**common, max_tokens=plan["max_tokens"]).invoke(plan["prompt"]), plan["text"], "text")
+
+
+@check("structured output")
+def _():
+    free = ChatOpenAI(**common)
+    tale = free.with_structured_output(Tale, method="json_schema").invoke(plan["prompt"])
+    equal(type(tale), Tale, "what is in the format")
+    called = free.with_structured_output(Tale, method="function_calling").invoke(plan["prompt"])
+    equal(type(called), Tale, "what a call has")
+
+
+@check("tools")
+def _():
+    talk = [HumanMessage(plan["prompt"])]
+    call = ChatOpenAI(**common).bind_tools([Tale], tool_choice="required", parallel_tool_calls=False).invoke(talk)
+    equal([c["name"] for c in call.tool_calls], ["Tale"], "calls")
+    Tale.model_validate(call.tool_calls[0]["args"])
+    talk += [call, ToolMessage(RESULT, tool_call_id=call.tool_calls[0]["id"])]
+    answer = chat.bind_tools([Tale], tool_choice="auto").invoke(talk)
+    equal((bool(answer.content), answer.tool_calls), (True, []), "text and calls of the answer")
 
 
 @check("bad request")

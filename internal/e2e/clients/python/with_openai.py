@@ -2,6 +2,7 @@
 
 import openai
 from plan import check, close, equal, plan, refused, until_busy
+from tale import RESULT, Tale
 
 client = openai.OpenAI(base_url=plan["base"], api_key=plan["key"], max_retries=0, timeout=60)
 chat = {
@@ -10,6 +11,7 @@ chat = {
     "max_tokens": plan["max_tokens"],
     "temperature": 0,
 }
+free = {k: v for k, v in chat.items() if k != "max_tokens"}  # ends by itself
 completion = {"model": plan["model"], "prompt": plan["prompt"], "max_tokens": plan["max_tokens"], "temperature": 0}
 
 
@@ -122,6 +124,50 @@ def _():
     with client.responses.stream(model=plan["model"], input=plan["prompt"], max_output_tokens=plan["max_tokens"], temperature=0) as s:
         text = "".join(e.delta for e in s if e.type == "response.output_text.delta")
     equal(text, plan["text"], "streamed text")
+
+
+@check("parse")
+def _():
+    tale = client.chat.completions.parse(**free, response_format=Tale).choices[0].message.parsed
+    equal(type(tale), Tale, "what was parsed")
+    with client.chat.completions.stream(**free, response_format=Tale) as s:
+        equal(s.get_final_completion().choices[0].message.parsed, tale, "what was streamed")
+    r = client.responses.parse(model=plan["model"], input=plan["prompt"], temperature=0, text_format=Tale)
+    equal(r.output_parsed, tale, "what a response has")
+
+
+@check("tools")
+def _():
+    tool = openai.pydantic_function_tool(Tale, name="tell")
+    offer = {**free, "tools": [tool], "parallel_tool_calls": False}
+    choice = client.chat.completions.parse(**offer, tool_choice="required").choices[0]
+    equal((choice.finish_reason, choice.message.content, len(choice.message.tool_calls)), ("tool_calls", None, 1), "reason, content and calls")
+    call = choice.message.tool_calls[0]
+    equal((call.type, call.function.name, type(call.function.parsed_arguments)), ("function", "tell", Tale), "the call")
+    with client.chat.completions.stream(**offer, tool_choice={"type": "function", "function": {"name": "tell"}}) as s:
+        streamed = s.get_final_completion().choices[0]
+    equal((streamed.finish_reason, streamed.message.tool_calls[0].function.arguments), ("tool_calls", call.function.arguments), "the streamed call")
+
+    message = {"role": "assistant", "tool_calls": [{"id": call.id, "type": "function", "function": {"name": "tell", "arguments": call.function.arguments}}]}
+    offer = {**chat, "tools": [tool], "messages": [*chat["messages"], message, {"role": "tool", "tool_call_id": call.id, "content": RESULT}]}
+    answer = client.chat.completions.create(**offer, tool_choice="auto").choices[0].message
+    equal((bool(answer.content), answer.tool_calls), (True, None), "text and calls of the answer")
+
+    # Responses, in which what was put out goes back as it is.
+    function = tool["function"]
+    offer = {"model": plan["model"], "temperature": 0, "tools": [{"type": "function", **function}]}
+    talk = [{"role": "user", "content": plan["prompt"]}]
+    r = client.responses.create(**offer, input=talk, tool_choice="required", parallel_tool_calls=False)
+    equal([(o.type, o.status, o.name) for o in r.output], [("function_call", "completed", "tell")], "output")
+    equal(r.output[0].arguments, call.function.arguments, "arguments of a response")
+    with client.responses.stream(**offer, input=talk, tool_choice={"type": "function", "name": "tell"}) as s:
+        deltas = "".join(e.delta for e in s if e.type == "response.function_call_arguments.delta")
+        last = s.get_final_response().output[0]
+    equal((deltas, last.arguments), (call.function.arguments,) * 2, "streamed arguments")
+    talk += [o.model_dump(exclude_none=True) for o in r.output]
+    talk += [{"type": "function_call_output", "call_id": r.output[0].call_id, "output": RESULT}]
+    r = client.responses.create(**offer, input=talk, max_output_tokens=plan["max_tokens"])
+    equal(r.output_text, answer.content, "the answer of a response")
 
 
 @check("bad request")
