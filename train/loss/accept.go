@@ -16,14 +16,14 @@ import (
 //
 // (Leviathan et al. 2023, arXiv 2211.17192, §3.2). A loss of nodes is Σ_n r(n)·ℓ(n) over the target's
 // own tree of a position, where the head is fed its own features down every path, as in talf. r(n) is
-// the probability that decoding reaches the node. The gradient takes it as constant.
+// the probability that decoding at temperature 1 reaches the node if the tree is drafted: that the
+// target draws what leads there.
 //
-//	r(root) = 1,  r(child x of n) = r(n)·min(p_n(x), q_n(x))
+//	r(root) = 1,  r(child x of n) = r(n)·p_n(x)
 //
-// That is decoding at temperature 1 with a chain that is drawn from q: q draws x, and the target
-// accepts it. Greedy decoding reaches a child only if both find it most likely, of which there is no
-// gradient. reach=target has p_n(x) in place of the overlap, as if the whole tree was drafted and the
-// target drew x; reach=all is talf's sum, in which every node weighs 1.
+// reach=overlap has min(p_n(x), q_n(x)) in place of p_n(x): a chain is drafted, q draws x, and the target
+// accepts it. The gradient takes that as constant. reach=all is talf's sum, in which every node weighs
+// 1. Greedy decoding reaches a child only if both find it most likely, of which there is no gradient.
 //
 // Top-K labels have a tail, which is compared as one token. So its part of α is min(Σp, Σq), which is
 // at least Σ min(p, q). A draft vocabulary leaves p as it is: what lies outside is never accepted.
@@ -41,8 +41,8 @@ type accept struct {
 
 // Values of reach.
 const (
-	reachOverlap = "overlap"
 	reachTarget  = "target"
+	reachOverlap = "overlap"
 	reachAll     = "all"
 )
 

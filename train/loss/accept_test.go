@@ -1,6 +1,7 @@
 package loss
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"math"
@@ -223,13 +224,13 @@ func TestAcceptanceLossesAreThoseOfTheirFormulas(t *testing.T) {
 			of   func(m *model, h held) float64
 			held func(m *model) held
 		}{
-			{"tv", nodes("tv"), heldBy("overlap", 3)},
-			{"tv:reach=target", nodes("tv"), heldBy("target", 3)},
-			{"nla", nodes("nla"), heldBy("overlap", 3)},
+			{"tv:reach=overlap", nodes("tv"), heldBy("overlap", 3)},
+			{"tv", nodes("tv"), heldBy("target", 3)},
+			{"nla:reach=overlap", nodes("nla"), heldBy("overlap", 3)},
 			{"nla:reach=all", nodes("nla"), heldBy("all", 3)},
-			{"lk", nodes("lk"), heldBy("overlap", 3)},
-			{"lk:eta=1,reach=target", nodes("lk"), heldBy("target", 1)},
-			{"rkl", nodes("rkl"), heldBy("overlap", 3)},
+			{"lk:reach=overlap", nodes("lk"), heldBy("overlap", 3)},
+			{"lk:eta=1", nodes("lk"), heldBy("target", 1)},
+			{"rkl:reach=overlap", nodes("rkl"), heldBy("overlap", 3)},
 			{"eal", func(m *model, _ held) float64 { return m.eal(false, 0) }, heldBy("all", 0)},
 			{"eal:form=linear", func(m *model, _ held) float64 { return m.eal(true, 0) }, heldBy("all", 0)},
 			{"eal:w_cls=0.25", func(m *model, _ held) float64 { return m.eal(false, 0.25) }, heldBy("all", 0)},
@@ -318,6 +319,28 @@ func TestAcceptanceLossesAgreeWithSpeculators(t *testing.T) {
 					t.Errorf("%s: %s: gradient %v by logit %d, want %v", c.Name, name, got, i, want.Gradient[i])
 				}
 			}
+		}
+	}
+}
+
+func TestTreesThatAcceptanceLossesCannotUseAreRefused(t *testing.T) {
+	for _, c := range []struct {
+		spec string
+		of   Labelling
+		want string
+	}{
+		{"eal:levels=4", Labelling{Depth: 3, K: 16, Branch: 4}, "levels=4, but the trees of the data have 3"},
+		{"tv", Labelling{Depth: 3, K: 2, Branch: 4}, "the data hold 2 labels of a node, want at least the 4 of its children"},
+		{"lk", Labelling{Depth: 3, K: 4, Branch: 4}, ""},
+		{"nla:levels=1", Labelling{Depth: 3, K: 2, Branch: 4}, ""},
+		{"rkl", Labelling{Depth: 3, Branch: 4}, ""},
+	} {
+		l, err := Parse(c.spec)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := l.Plan(c.of); fmt.Sprint(err) != cmp.Or(c.want, "<nil>") {
+			t.Errorf("%s on %+v: %v, want %q", c.spec, c.of, err, c.want)
 		}
 	}
 }

@@ -14,8 +14,8 @@ import (
 //	rkl  KL(q‖p)
 
 func nodeMethod(name, doc string, params []spec.Param, node func(spec.Values) func([]part, float64) float64) Method {
-	params = append(params, spec.Choice("reach", "weight of a node: overlap (the probability that a chain drawn from the head is accepted up to it), target (that the target draws it) or all (1)",
-		reachOverlap, reachTarget, reachAll))
+	params = append(params, spec.Choice("reach", "weight of a node: target (the probability that the target draws it), overlap (that a chain drawn from the head is accepted up to it) or all (1)",
+		reachTarget, reachOverlap, reachAll))
 	return Method{
 		Line: spec.Line{Name: name, Doc: doc, Params: append(params, acceptParams()...)},
 		New: func(v spec.Values) (Loss, error) {
@@ -27,7 +27,7 @@ func nodeMethod(name, doc string, params []spec.Param, node func(spec.Values) fu
 }
 
 func tvMethod() Method {
-	return nodeMethod("tv", "total variation distance on the nodes of the target's trees: what is rejected of a token drawn from the head", nil,
+	return nodeMethod("tv", "total variation on the nodes of the target's trees: the probability that a token drawn from the head is rejected", nil,
 		func(spec.Values) func([]part, float64) float64 { return tv })
 }
 
@@ -37,7 +37,7 @@ func nlaMethod() Method {
 }
 
 func lkMethod() Method {
-	return nodeMethod("lk", "KL divergence where the head's distribution overlaps little with the target's, total variation where it overlaps much, on the nodes of the target's trees (LK, hybrid)",
+	return nodeMethod("lk", "KL divergence, and total variation the more the distributions overlap, on the nodes of the target's trees (LK, hybrid)",
 		[]spec.Param{spec.Float("eta", 3, spec.Closed(0, 100), "how soon the total variation takes over")},
 		func(v spec.Values) func([]part, float64) float64 {
 			eta := v.Float("eta")
@@ -46,7 +46,7 @@ func lkMethod() Method {
 }
 
 func rklMethod() Method {
-	return nodeMethod("rkl", "reverse KL divergence, of the head's distribution from the target's, on the nodes of the target's trees", nil,
+	return nodeMethod("rkl", "reverse KL divergence on the nodes of the target's trees", nil,
 		func(spec.Values) func([]part, float64) float64 { return rkl })
 }
 
