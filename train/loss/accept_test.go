@@ -231,8 +231,9 @@ func TestAcceptanceLossesAreThoseOfTheirFormulas(t *testing.T) {
 			{"lk:reach=overlap", nodes("lk"), heldBy("overlap", 3)},
 			{"lk:eta=1", nodes("lk"), heldBy("target", 1)},
 			{"rkl:reach=overlap", nodes("rkl"), heldBy("overlap", 3)},
-			{"eal", func(m *model, _ held) float64 { return m.eal(false, 0) }, heldBy("all", 0)},
-			{"eal:form=linear", func(m *model, _ held) float64 { return m.eal(true, 0) }, heldBy("all", 0)},
+			{"eal:w_cls=0", func(m *model, _ held) float64 { return m.eal(false, 0) }, heldBy("all", 0)},
+			{"eal:form=linear,w_cls=0", func(m *model, _ held) float64 { return m.eal(true, 0) }, heldBy("all", 0)},
+			{"eal", func(m *model, _ held) float64 { return m.eal(false, 0.1) }, heldBy("all", 0)},
 			{"eal:w_cls=0.25", func(m *model, _ held) float64 { return m.eal(false, 0.25) }, heldBy("all", 0)},
 		} {
 			t.Run(fmt.Sprintf("%s, tail %v", c.spec, tail), func(t *testing.T) {

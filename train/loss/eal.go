@@ -24,14 +24,17 @@ import (
 //	∂EAL/∂q_n(x) = r(n) · (1 + V(child x))  where q_n(x) < p_n(x), else 0
 //
 // with V = 0 where there is no child. So, other than in tv, the gradient at a node counts what it opens
-// below. With one level, eal is nla, and tv with form=linear.
+// below. With one level and w_cls=0, eal is nla, and tv with form=linear.
+//
+// The gradient of EAL alone hardly reaches nodes that the head does not get to yet, so the loss has
+// w_cls times talf's cross-entropy in addition.
 func ealMethod() Method {
 	return Method{
 		Line: spec.Line{
 			Name: "eal", Doc: "expected accepted length over the target's trees",
 			Params: append([]spec.Param{
 				spec.Choice("form", "the loss: log (its negative logarithm) or linear (what it lacks of the depth)", "log", "linear"),
-				weightParam("w_cls", 0, "weight of a cross-entropy on every node, as in talf"),
+				weightParam("w_cls", 0.1, "weight of a cross-entropy on every node, as in talf"),
 			}, acceptParams()...),
 		},
 		New: func(v spec.Values) (Loss, error) {

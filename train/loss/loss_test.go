@@ -27,7 +27,7 @@ func TestLosses(t *testing.T) {
 		"hass:top=2", "hass:top=3,labels=ignore,feed=flow", "hass:w_topk=0,passes=2", "hass:w_reg=0,w_cls=0,w_topk=1,top=1", "hass:top=2,temp=1.5",
 		"eagle3", "eagle3:steps=3,decay=0.5,mask=eagle,feed=detach", "talf", "talf:labels=ignore", "talf:w_reg=0.5,reg=l1,decay=0.5,levels=2", "talf:temp=2,w_cls=3", "eagle:temp=0.7",
 		"tv", "tv:reach=all", "tv:reach=overlap", "nla", "nla:levels=1", "nla:reach=overlap", "lk", "lk:reach=overlap", "rkl", "rkl:reach=all,feed=detach",
-		"eal", "eal:form=linear", "eal:w_cls=0.3,levels=2", "eal:form=linear,levels=1",
+		"eal", "eal:form=linear,w_cls=0", "eal:w_cls=0.3,levels=2", "eal:form=linear,levels=1",
 	} {
 		l, err := loss.Parse(spec)
 		if err != nil {
