@@ -1,0 +1,29 @@
+// Command grammarbench measures grammars of JSON Schemas:
+//
+//	grammarbench conform [flags] DIRECTORY…
+//
+// compares them with the tests of JSON-Schema-Test-Suite or of JSONSchemaBench's maskbench, and with
+// a validator, santhosh-tekuri/jsonschema.
+package main
+
+import (
+	"fmt"
+	"io"
+	"log"
+	"os"
+)
+
+func main() {
+	log.SetFlags(0)
+	log.SetPrefix("grammarbench: ")
+	if err := run(os.Args[1:], os.Stdout); err != nil {
+		log.Fatal(err)
+	}
+}
+
+func run(args []string, stdout io.Writer) error {
+	if len(args) > 0 && args[0] == "conform" {
+		return conform(args[1:], stdout)
+	}
+	return fmt.Errorf("want conform, got %q", args)
+}
