@@ -403,7 +403,7 @@ func TestFormatsThatDoNotCompileAreRefused(t *testing.T) {
 		"closes nothing": {Kind: constrain.Regex, Text: "a)"},
 		"::=":            {Kind: constrain.GBNF, Text: "root"},
 		"format":         {Kind: "xml"},
-		"keyword":        {Kind: constrain.Schema, Text: `{"not":{}}`},
+		"keyword":        {Kind: constrain.Schema, Text: `{"uniqueItems":true}`},
 		"empty one":      {Kind: constrain.Regex, Text: ""},
 		"no text":        {Kind: constrain.Regex, Text: "[]"},
 	} {

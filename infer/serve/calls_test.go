@@ -146,7 +146,7 @@ func TestToolsAreCalled(t *testing.T) {
 			}
 		}
 		for param, bad := range map[string]string{
-			"tools[0].function.parameters": `"tools":[{"type":"function","function":{"name":"f","strict":true,"parameters":{"type":"object","not":{}}}}]`,
+			"tools[0].function.parameters": `"tools":[{"type":"function","function":{"name":"f","strict":true,"parameters":{"type":"object","unevaluatedProperties":false}}}]`,
 			"tool_choice":                  someTools + `,"tool_choice":{"type":"function","function":{"name":"h"}}`,
 			"tools[1].function.name":       `"tools":[{"type":"function","function":{"name":"f"}},{"type":"function","function":{"name":"f"}}]`,
 		} {
@@ -314,8 +314,8 @@ func TestEveryRouteCallsTools(t *testing.T) {
 		}
 	}
 	for path, bad := range map[string]string{
-		"/v1/responses": `{"model":"m","input":"x","tools":[{"type":"function","name":"f","strict":true,"parameters":{"type":"object","not":{}}}]}`,
-		"/v1/messages":  `{"model":"m","max_tokens":9,"messages":[{"role":"user","content":"x"}],"tools":[{"name":"f","strict":true,"input_schema":{"type":"object","not":{}}}]}`,
+		"/v1/responses": `{"model":"m","input":"x","tools":[{"type":"function","name":"f","strict":true,"parameters":{"type":"object","unevaluatedProperties":false}}]}`,
+		"/v1/messages":  `{"model":"m","max_tokens":9,"messages":[{"role":"user","content":"x"}],"tools":[{"name":"f","strict":true,"input_schema":{"type":"object","unevaluatedProperties":false}}]}`,
 	} {
 		param := map[string]string{"/v1/responses": `"tools[0].parameters"`, "/v1/messages": "tools[0].input_schema: "}[path]
 		if status, _, b := do(t, "POST", url+path, bad); status != 400 || !strings.Contains(b, param) {

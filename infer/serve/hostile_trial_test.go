@@ -230,7 +230,7 @@ func hostileBodies() (all []attack) {
 		{"echo", `"a"`, "echo"},
 		{"best_of", "20", "best_of"},
 		{"suffix", `"a"`, "suffix"},
-		{"guided_json", `{"a":1}`, "guided_json"},
+		{"guided_json", `{"type":1}`, "guided_json"},
 		{"model", "5", "model"},
 		{"priority", "1e300", "priority"},
 		{"talf", "5", "talf"},

@@ -3,6 +3,7 @@ module talf/tools/grammarbench
 go 1.26.0
 
 require (
+	github.com/dlclark/regexp2 v1.12.0
 	github.com/santhosh-tekuri/jsonschema/v6 v6.0.3
 	talf v0.0.0
 )

@@ -19,9 +19,9 @@ type reader struct {
 	steps int            // that are left
 }
 
-// budget bounds the steps of one search, some tens of milliseconds. What takes more, such as invalid
+// budget bounds the steps of one search, some milliseconds. What takes more, such as invalid
 // objects of many optional members, is reported as undecided.
-const budget = 20_000
+const budget = 4_000
 
 // allows reports whether the grammar allows v. decided is false if the search was given up.
 func (r *reader) allows(v any) (ok, decided bool) {
@@ -98,6 +98,11 @@ func (r *reader) members(s *grammar.State, v map[string]any, left []string, fail
 		return false
 	}
 	for i, name := range left {
+		if _, known := r.order[name]; i > 0 && !known {
+			if _, before := r.order[left[i-1]]; !before {
+				continue // names that no schema mentions may stand in any order, so this one does
+			}
+		}
 		open := quoted(name) + ":"
 		if !first {
 			open = "," + open

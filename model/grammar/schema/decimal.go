@@ -195,19 +195,24 @@ func (d decimal) multiples(b *grammar.Builder) (*grammar.DFA, error) {
 	})
 }
 
-// numberIn writes the numbers from lo to hi, either of which may be nil, that are multiples of
-// all of steps: without an exponent, since a bound on one would be a bound on digits.
-func (w *writer) numberIn(lo, hi *bound, steps []decimal, whole bool) (grammar.Expr, error) {
+// numberIn writes the numbers of some types from lo to hi, either of which may be nil, that are
+// multiples of all of steps: without an exponent, since a bound on one would be a bound on digits.
+func (w *writer) numberIn(lo, hi *bound, steps []decimal, of types) (grammar.Expr, error) {
 	b := w.b
-	if lo == nil && hi == nil && len(steps) == 0 {
-		if whole {
+	of &= integers | fractions
+	if lo == nil && hi == nil && len(steps) == 0 && of != fractions {
+		if of == integers {
 			return w.integer, nil
 		}
 		return w.number, nil
 	}
 	digit := b.Bytes(set('0', '9'))
 	form := b.Alt(b.Text("0"), b.Seq(b.Bytes(set('1', '9')), b.Repeat(digit, 0, grammar.Unbounded)))
-	if !whole {
+	switch of {
+	case fractions: // a digit after the point that is not 0
+		some := b.Repeat(digit, 0, grammar.Unbounded)
+		form = b.Seq(form, b.Text("."), some, b.Bytes(set('1', '9')), some)
+	case integers | fractions:
 		form = b.Seq(form, b.Optional(b.Seq(b.Text("."), w.digits)))
 	}
 	all, err := b.DFA(form)

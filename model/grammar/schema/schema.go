@@ -1,20 +1,17 @@
-// Package schema writes the grammar of JSON, and of the JSON values that a JSON Schema of draft
-// 2020-12 allows.
+// Package schema writes the grammar of JSON, and of the JSON values that a JSON Schema allows (draft
+// 2020-12, or the draft from 4 on that $schema names).
 //
 // What is written is valid. What is valid can be written in one way at least: members of objects
 // stand in the order of the schema, others after them; numbers with bounds have no exponent; in
 // strings with a pattern, a format or a constant, every character has its shortest spelling, as
-// JSON.stringify of ECMAScript writes it. A keyword that cannot be enforced is refused by name, and
-// so is one that is not known, but for annotations.
+// JSON.stringify of ECMAScript writes it. A keyword that cannot be enforced is refused by name.
 package schema
 
 import (
 	"cmp"
 	"errors"
 	"fmt"
-	"net/url"
 	"slices"
-	"strconv"
 	"strings"
 
 	"talf/internal/limits"
@@ -49,8 +46,15 @@ func (s *Set) Compile(text []byte) (grammar.Expr, error) {
 	if err != nil {
 		return 0, fmt.Errorf("JSON schema: %w", err)
 	}
-	c := compiler{w: s.w, work: s.work, root: root, rules: map[string]grammar.Expr{}, known: map[*value]bool{}, patterns: map[string]*grammar.DFA{}}
-	e, err := c.expr(conj{{v: root}})
+	c := compiler{
+		w: s.w, work: s.work, rules: map[string]grammar.Expr{}, known: map[*value]bool{}, patterns: map[string]*grammar.DFA{},
+		resources: map[string]*resource{}, nots: map[*value]*value{}, imply: map[*value][]*value{}, busy: map[*value]bool{},
+	}
+	err = c.locate(root, nil, aSchema)
+	var e grammar.Expr
+	if err == nil {
+		e, err = c.expr(conj{{v: root}})
+	}
 	if err == nil {
 		err = cmp.Or(s.w.b.Err(), c.charge(root, 0))
 	}
@@ -63,12 +67,16 @@ func (s *Set) Compile(text []byte) (grammar.Expr, error) {
 
 type compiler struct {
 	w        *writer
-	root     *value
 	rules    map[string]grammar.Expr
 	known    map[*value]bool // schemas whose keywords were checked
 	patterns map[string]*grammar.DFA
-	anchors  map[string]*value // nil until one is referred to
 	work     int
+
+	resources map[string]*resource // by URI
+	ids       int                  // of schemas that are made
+	nots      map[*value]*value
+	imply     map[*value][]*value
+	busy      map[*value]bool // whose imply is being made
 }
 
 // An elem is a schema of which alternatives (anyOf, oneOf) may be chosen already.
@@ -137,16 +145,18 @@ func (c *compiler) expr(cj conj) (grammar.Expr, error) {
 
 // shapes returns alternatives, one of which holds wherever all of cj does.
 func (c *compiler) shapes(cj conj) ([]*shape, error) {
-	seen := map[elem]bool{}
+	// A schema of which an alternative was chosen comes before what refers to it, and is not looked at
+	// again: nothing would have been chosen then.
+	seen := map[*value]bool{}
 	var flat conj
 	todo := slices.Clone(cj)
 	for len(todo) > 0 {
 		e := todo[0]
 		todo = todo[1:]
-		if seen[e] {
+		if seen[e.v] {
 			continue
 		}
-		seen[e] = true
+		seen[e.v] = true
 		if err := c.step(e.v); err != nil {
 			return nil, err
 		}
@@ -165,6 +175,16 @@ func (c *compiler) shapes(cj conj) ([]*shape, error) {
 				return nil, err
 			}
 			todo = append(todo, elem{v: to})
+			if e.v.legacy() {
+				continue
+			}
+		}
+		implied, err := c.implied(e.v)
+		if err != nil {
+			return nil, err
+		}
+		for _, v := range implied {
+			todo = append(todo, elem{v: v})
 		}
 		if all := e.v.get("allOf"); all != nil {
 			for _, v := range all.items {
@@ -181,14 +201,24 @@ func (c *compiler) shapes(cj conj) ([]*shape, error) {
 			}
 			rest := slices.Clone(flat)
 			rest[i].done |= 1 << bit
+			var doubt error // that only one branch of oneOf matches
 			if name == "oneOf" {
-				if err := c.disjoint(of, rest); err != nil {
-					return nil, err
+				if doubt = c.disjoint(of, rest); errors.Is(doubt, limits.ErrTooLarge) {
+					return nil, doubt
 				}
 			}
 			var out []*shape
 			for _, branch := range of.items {
-				s, err := c.shapes(rest.with(elem{v: branch}))
+				with := rest.with(elem{v: branch})
+				for _, other := range of.items {
+					if doubt != nil && other != branch {
+						with = with.with(elem{v: c.not(other)})
+					}
+				}
+				s, err := c.shapes(with)
+				if doubt != nil && errors.Is(err, errNegation) {
+					return nil, doubt
+				}
 				if err != nil {
 					return nil, err
 				}
@@ -244,76 +274,21 @@ func (c *compiler) empty(cj conj, depth int) (bool, error) {
 	return true, nil
 }
 
-// resolve finds what a $ref refers to within the document.
-func (c *compiler) resolve(ref *value) (*value, error) {
-	fail := func(why string) error { return fmt.Errorf("%s: $ref %.200q: %s", pointer(ref.at), ref.str, why) }
-	if ref.kind != text || !strings.HasPrefix(ref.str, "#") {
-		return nil, fail("only places in the same schema are supported, want # or #/…")
-	}
-	path, err := url.PathUnescape(ref.str[1:])
-	if err != nil {
-		return nil, fail("want a JSON pointer")
-	}
-	if path != "" && path[0] != '/' {
-		if c.anchors == nil {
-			c.anchors = map[string]*value{}
-			c.anchor(c.root)
-		}
-		if v := c.anchors[path]; v != nil {
-			return v, nil
-		}
-		return nil, fail("there is no such anchor")
-	}
-	v := c.root
-	for _, part := range strings.Split(path, "/")[1:] {
-		part = strings.NewReplacer("~1", "/", "~0", "~").Replace(part)
-		next := v.get(part)
-		if v.kind == list {
-			if i, err := strconv.Atoi(part); err == nil && i >= 0 && i < len(v.items) && strconv.Itoa(i) == part {
-				next = v.items[i]
-			}
-		}
-		if next == nil {
-			return nil, fail("there is no such place")
-		}
-		v = next
-	}
-	if v.kind != object && v.kind != truth {
-		return nil, fail("it is not a schema")
-	}
-	return v, nil
-}
-
-// anchor keeps the schemas with an $anchor, of equal ones the first.
-func (c *compiler) anchor(v *value) {
-	if a := v.get("$anchor"); a != nil && a.kind == text && c.anchors[a.str] == nil {
-		c.anchors[a.str] = v
-	}
-	for _, x := range v.items {
-		c.anchor(x)
-	}
-	for _, m := range v.members {
-		if m.name == "enum" || m.name == "const" || m.name == "default" || m.name == "examples" {
-			continue
-		}
-		c.anchor(m.v)
-	}
-}
-
-// Keywords that say nothing about validity, or that others look at.
-var annotations = []string{
-	"$schema", "$id", "$comment", "$defs", "definitions", "$anchor", "title", "description", "default", "examples", "example", "deprecated",
-	"readOnly", "writeOnly", "contentEncoding", "contentMediaType", "contentSchema",
+// refused are keywords of JSON Schema, of one draft or another, that are not supported.
+var refused = []string{
+	"$dynamicRef", "$recursiveRef", "contains", "minContains", "maxContains", "uniqueItems", "unevaluatedItems", "unevaluatedProperties",
+	"extends", "disallow", "divisibleBy",
 }
 
 // wants says what the value of a keyword has to be.
 var wants = map[string]func(v *value) string{
 	"$ref": is(text, "a text"), "type": typeNames, "enum": is(list, "a list"), "const": anything,
-	"allOf": schemas, "anyOf": schemas, "oneOf": schemas,
+	"allOf": schemas, "anyOf": schemas, "oneOf": schemas, "not": schema, "if": schema, "then": schema, "else": schema,
 	"properties": schemaMap, "patternProperties": schemaMap, "additionalProperties": schema, "propertyNames": schema,
 	"required": nameList, "minProperties": count, "maxProperties": count,
-	"prefixItems": schemas, "items": schema, "minItems": count, "maxItems": count,
-	"minimum": is(number, "a number"), "maximum": is(number, "a number"), "exclusiveMinimum": is(number, "a number"), "exclusiveMaximum": is(number, "a number"),
+	"dependentRequired": dependencies, "dependentSchemas": schemaMap, "dependencies": dependencies,
+	"prefixItems": schemas, "items": items, "additionalItems": schema, "minItems": count, "maxItems": count,
+	"minimum": is(number, "a number"), "maximum": is(number, "a number"), "exclusiveMinimum": exclusive, "exclusiveMaximum": exclusive,
 	"multipleOf": is(number, "a number"), "minLength": count, "maxLength": count, "pattern": is(text, "a text"), "format": is(text, "a text"),
 }
 
@@ -333,6 +308,32 @@ func schema(v *value) string {
 		return ""
 	}
 	return "a schema"
+}
+
+// items may be a list up to draft 2019-09, which is prefixItems since.
+func items(v *value) string {
+	if v.kind == list && v.in != nil && v.in.draft <= draft2019 && !slices.ContainsFunc(v.items, func(x *value) bool { return schema(x) != "" }) {
+		return ""
+	}
+	if schema(v) != "" {
+		return "a schema, or in draft 2019-09 and before a list of them"
+	}
+	return ""
+}
+
+// exclusive is a number, or in draft 4 says whether the bound beside it is.
+func exclusive(v *value) string {
+	if v.kind == number || v.kind == truth && v.in != nil && v.in.draft == draft4 {
+		return ""
+	}
+	return "a number"
+}
+
+func dependencies(v *value) string {
+	if v.kind != object || slices.ContainsFunc(v.members, func(m member) bool { return schema(m.v) != "" && nameList(m.v) != "" }) {
+		return "an object of lists of names"
+	}
+	return ""
 }
 
 func schemas(v *value) string {
@@ -375,23 +376,27 @@ func count(v *value) string {
 	return "a count"
 }
 
-// check refuses keywords that are not supported, and values of the wrong kind.
+// check refuses keywords that are not supported, and values of the wrong kind. What no draft knows is
+// an annotation (2020-12, core, section 6.5), unless it looks like a keyword that was misspelt.
 func (c *compiler) check(v *value) error {
 	if c.known[v] {
 		return nil
 	}
 	for _, m := range v.members {
-		want, ok := wants[m.name]
-		switch {
-		case ok:
+		if want, ok := wants[m.name]; ok {
 			if say := want(m.v); say != "" {
 				return fmt.Errorf("%s: want %s", pointer(m.v.at), say)
 			}
-		case slices.Contains(annotations, m.name) || strings.HasPrefix(m.name, "x-"):
-		case m.name == "uniqueItems" && m.v.kind == truth && !m.v.yes:
-		case strings.HasPrefix(m.name, "unevaluated") && m.v.kind == truth && m.v.yes:
-		default:
+			continue
+		}
+		off := m.v.kind == truth && (m.name == "uniqueItems" && !m.v.yes || strings.HasPrefix(m.name, "unevaluated") && m.v.yes)
+		if slices.Contains(refused, m.name) && !off {
 			return fmt.Errorf("%s: the keyword %q is not supported", pointer(v.at), m.name)
+		}
+		for name := range wants {
+			if strings.EqualFold(name, m.name) {
+				return fmt.Errorf("%s: %q is no keyword, want %q", pointer(v.at), m.name, name)
+			}
 		}
 	}
 	c.known[v] = true

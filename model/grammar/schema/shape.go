@@ -109,18 +109,16 @@ func (c *compiler) merge(cj conj) (*shape, error) {
 
 // read adds the keywords of one schema.
 func (c *compiler) read(s *shape, v *value) error {
+	if e := v.extra; e != nil {
+		s.types &= e.types
+		s.text.without = append(s.text.without, e.without...)
+		s.text.words = append(s.text.words, e.words...)
+	}
 	for _, m := range v.members {
 		x := m.v
 		switch m.name {
 		case "type":
-			var t types
-			if x.kind == text {
-				t = typeBits[x.str]
-			}
-			for _, name := range x.items {
-				t |= typeBits[name.str]
-			}
-			s.types &= t
+			s.types &= typesOf(x)
 		case "enum", "const":
 			values := x.items
 			if m.name == "const" {
@@ -138,17 +136,15 @@ func (c *compiler) read(s *shape, v *value) error {
 				s.types = 0
 			}
 		case "minimum", "exclusiveMinimum", "maximum", "exclusiveMaximum":
-			d, err := parseDecimal(x.str)
-			if err != nil {
+			if x.kind == truth { // draft 4, see the bound beside it
+				continue
+			}
+			open := strings.HasPrefix(m.name, "exclusive")
+			if e := v.get("exclusive" + strings.ToUpper(m.name[:1]) + m.name[1:]); e != nil && e.kind == truth {
+				open = e.yes
+			}
+			if err := s.limit(strings.HasSuffix(strings.ToLower(m.name), "maximum"), x.str, open); err != nil {
 				return fmt.Errorf("%s: %w", pointer(x.at), err)
-			}
-			b := &bound{d, strings.HasPrefix(m.name, "exclusive")}
-			to, sign := &s.lo, 1
-			if strings.HasSuffix(strings.ToLower(m.name), "maximum") {
-				to, sign = &s.hi, -1
-			}
-			if *to == nil || sign*d.compare((*to).decimal) > 0 || d.compare((*to).decimal) == 0 && b.open {
-				*to = b
 			}
 		case "multipleOf":
 			d, err := parseDecimal(x.str)
@@ -163,6 +159,12 @@ func (c *compiler) read(s *shape, v *value) error {
 		case "pattern":
 			s.text.patterns = append(s.text.patterns, x.str)
 		case "format":
+			if ends, ok := numberFormats[x.str]; ok {
+				if ends != nil { // they are numbers
+					_, _ = s.limit(false, ends[0], false), s.limit(true, ends[1], false)
+				}
+				continue
+			}
 			p, ok := formats[x.str]
 			if !ok {
 				return fmt.Errorf("%s: the format %.100q is not supported, want one of %s", pointer(x.at), x.str, strings.Join(formatNames(), ", "))
@@ -174,6 +176,8 @@ func (c *compiler) read(s *shape, v *value) error {
 			s.maxItems = least(s.maxItems, counted(x))
 		case "prefixItems":
 			s.prefix = max(s.prefix, len(x.items))
+		case "items":
+			s.prefix = max(s.prefix, len(x.items)) // of a list
 		case "minProperties":
 			s.minProps = max(s.minProps, counted(x))
 		case "maxProperties":
@@ -199,6 +203,33 @@ func (c *compiler) read(s *shape, v *value) error {
 	return nil
 }
 
+// limit adds a bound of numbers.
+func (s *shape) limit(upper bool, by string, open bool) error {
+	d, err := parseDecimal(by)
+	if err != nil {
+		return err
+	}
+	to, sign := &s.lo, 1
+	if upper {
+		to, sign = &s.hi, -1
+	}
+	if *to == nil || sign*d.compare((*to).decimal) > 0 || d.compare((*to).decimal) == 0 && open {
+		*to = &bound{d, open}
+	}
+	return nil
+}
+
+// typesOf is the value of type.
+func typesOf(v *value) (t types) {
+	if v.kind == text {
+		return typeBits[v.str]
+	}
+	for _, name := range v.items {
+		t |= typeBits[name.str]
+	}
+	return t
+}
+
 // counted is a number that count has checked.
 func counted(v *value) int {
 	d, _ := parseDecimal(v.str)
@@ -222,10 +253,14 @@ func least(a, b int) int {
 // item is what has to hold of item i of an array; i past the prefix stands for all that follow.
 func (c *compiler) item(s *shape, i int) (cj conj) {
 	for _, v := range s.arrays {
-		if p := v.get("prefixItems"); p != nil && i < len(p.items) {
-			cj = append(cj, elem{v: p.items[i]})
-		} else if x := v.get("items"); x != nil {
-			cj = append(cj, elem{v: x})
+		first, rest := v.get("prefixItems"), v.get("items")
+		if rest != nil && rest.kind == list {
+			first, rest = rest, v.get("additionalItems")
+		}
+		if first != nil && i < len(first.items) {
+			cj = append(cj, elem{v: first.items[i]})
+		} else if rest != nil {
+			cj = append(cj, elem{v: rest})
 		}
 	}
 	return cj
@@ -333,13 +368,13 @@ func (c *compiler) allows(s *shape, v *value) (bool, error) {
 		if n < s.text.lo || s.text.hi != grammar.Unbounded && n > s.text.hi {
 			return false, nil
 		}
-		for _, p := range s.text.patterns {
+		for i, p := range slices.Concat(s.text.patterns, s.text.without) {
 			d, err := c.automaton(p)
-			if err != nil || !d.Match(spelled(v.str)) {
+			if err != nil || d.Match(spelled(v.str)) != (i < len(s.text.patterns)) {
 				return false, err
 			}
 		}
-		return true, nil
+		return !slices.Contains(s.text.words, spelled(v.str)), nil
 	case list:
 		n := len(v.items)
 		if s.types&arrays == 0 || n < s.minItems || s.maxItems != grammar.Unbounded && n > s.maxItems {

@@ -62,39 +62,111 @@ func (w *writer) pattern(expr string) (grammar.Expr, error) {
 }
 
 const (
-	date    = `(?:\d{4}-(?:(?:0[13578]|1[02])-(?:0[1-9]|[12]\d|3[01])|(?:0[469]|11)-(?:0[1-9]|[12]\d|30)|02-(?:0[1-9]|1\d|2[0-8]))|(?:\d\d(?:0[48]|[2468][048]|[13579][26])|(?:[02468][048]|[13579][26])00)-02-29)`
-	clock   = `(?:[01]\d|2[0-3]):[0-5]\d:[0-5]\d(?:\.\d{1,9})?(?:Z|[+-](?:[01]\d|2[0-3]):[0-5]\d)`
-	label   = `[A-Za-z0-9](?:[A-Za-z0-9-]{0,58}[A-Za-z0-9])?`
-	host    = label + `(?:\.` + label + `){0,3}`
-	atom    = "[A-Za-z0-9!#$%&'*+/=?^_`{|}~-]{1,20}"
-	octet   = `(?:25[0-5]|2[0-4]\d|1\d\d|[1-9]?\d)`
-	quad    = octet + `(?:\.` + octet + `){3}`
-	group   = `[0-9A-Fa-f]{1,4}`
-	urlChar = `(?:[A-Za-z0-9._~!$&'()*+,;=:@-]|%[0-9A-Fa-f]{2})`
+	date  = `(?:\d{4}-(?:(?:0[13578]|1[02])-(?:0[1-9]|[12]\d|3[01])|(?:0[469]|11)-(?:0[1-9]|[12]\d|30)|02-(?:0[1-9]|1\d|2[0-8]))|(?:\d\d(?:0[48]|[2468][048]|[13579][26])|(?:[02468][048]|[13579][26])00)-02-29)`
+	clock = `(?:[01]\d|2[0-3]):[0-5]\d:[0-5]\d(?:\.\d{1,9})?(?:Z|[+-](?:[01]\d|2[0-3]):[0-5]\d)`
+
+	// Labels of host names (RFC 1123, 2.1) have up to 63 characters. Two hyphens in the third and fourth
+	// place stand for an encoding (RFC 5890, 2.3.1), which would have to be valid. A name has up to 253.
+	ldh   = `[A-Za-z0-9-]`
+	alnum = `[A-Za-z0-9]`
+	label = alnum + `(?:` + ldh + `?` + alnum + `|` + ldh + `{2}` + alnum + `|` + ldh + `(?:` + alnum + ldh + `|-` + alnum + `)` + ldh + `{0,58}` + alnum + `)?`
+	last  = alnum + `(?:` + ldh + `?` + alnum + `|` + ldh + `{2}` + alnum + `|` + ldh + `(?:` + alnum + ldh + `|-` + alnum + `)` + ldh + `{0,56}` + alnum + `)?`
+	host  = label + `(?:\.` + label + `){0,2}(?:\.` + last + `)?`
+
+	atext = "[A-Za-z0-9!#$%&'*+/=?^_`{|}~-]" // RFC 5321, 4.1.2
+	local = atext + `{1,20}(?:\.` + atext + `{1,20}){0,2}`
+	octet = `(?:25[0-5]|2[0-4]\d|1\d\d|[1-9]?\d)`
+	quad  = octet + `(?:\.` + octet + `){3}`
+	group = `[0-9A-Fa-f]{1,4}`
+
+	byteURL   = `%[0-9A-Fa-f]{2}`
+	base64    = `(?:[A-Za-z0-9+/]{4})*(?:[A-Za-z0-9+/]{2}==|[A-Za-z0-9+/]{3}=)?`
+	pointerTo = `(?:/(?:[^/~]|~[01])*)*`
+	// Of RFC 3987, section 2.2, without private use.
+	ucs = `\u{A0}-\u{D7FF}\u{F900}-\u{FDCF}\u{FDF0}-\u{FFEF}\u{10000}-\u{1FFFD}\u{20000}-\u{2FFFD}\u{30000}-\u{3FFFD}`
 )
 
+// ipv6 are addresses of RFC 4291, section 2.2.
+func ipv6() string {
+	alts := []string{`(?:` + group + `:){7}` + group, `(?:` + group + `:){6}` + quad}
+	for left := range 8 { // groups before ::
+		head := `::`
+		if left > 0 {
+			head = fmt.Sprintf(`%s(?::%s){%d}::`, group, group, left-1)
+		}
+		alts = append(alts, head)
+		if right := 7 - left; right > 0 {
+			alts = append(alts, fmt.Sprintf(`%s%s(?::%s){0,%d}`, head, group, group, right-1))
+		}
+		if right := 5 - left; right >= 0 {
+			alts = append(alts, fmt.Sprintf(`%s(?:%s:){0,%d}%s`, head, group, right, quad))
+		}
+	}
+	return `(?:` + strings.Join(alts, `|`) + `)`
+}
+
+// uri are URIs (RFC 3986, 3), and references if relative may be left out; more are characters that
+// IRIs (RFC 3987) have in addition. Hosts have no percent encoding, about which readers disagree.
+func uri(more string, relative bool) string {
+	char := func(also string) string {
+		return `(?:[A-Za-z0-9._~!$&'()*+,;=` + also + more + `-]|` + byteURL + `)`
+	}
+	authority := `//(?:` + char(`:`) + `*@)?(?:\[` + ipv6() + `\]|[A-Za-z0-9._~!$&'()*+,;=` + more + `-]*)(?::\d{0,5})?(?:/` + char(`:@`) + `*)*`
+	absolute := `/(?:` + char(`:@`) + `+(?:/` + char(`:@`) + `*)*)?`
+	tail := `(?:\?` + char(`:@/?`) + `*)?(?:#` + char(`:@/?`) + `*)?`
+	out := `[A-Za-z][A-Za-z0-9+.-]*:(?:` + authority + `|` + absolute + `|` + char(`:@`) + `+(?:/` + char(`:@`) + `*)*|)`
+	if relative {
+		out = `(?:` + out + `|` + authority + `|` + absolute + `|` + char(`@`) + `+(?:/` + char(`:@`) + `*)*|)`
+	}
+	return out + tail
+}
+
+// template are URI templates (RFC 6570, 2).
+const template = `(?:[!#$&(-;=?-\[\]_a-z~` + ucs + `]|` + byteURL + `|\{[+#./;?&]?` + variable + `(?:,` + variable + `)*\})*`
+
+const variable = `(?:[A-Za-z0-9_]|` + byteURL + `)(?:\.?(?:[A-Za-z0-9_]|` + byteURL + `))*(?::[1-9]\d{0,3}|\*)?`
+
 // formats are regular expressions of the formats of JSON Schema (draft 2020-12, validation, section
-// 7.3), each for the whole text. They allow nothing that the format does not, and leave out what is
-// rare: leap seconds, lower case t and z, quoted and international mail addresses, host names of more
-// than four labels.
+// 7.3) and of OpenAPI 3.0 (data types), each for the whole text. They allow nothing that the format does
+// not, and leave out what is rare: leap seconds, lower case t and z, quoted and international mail
+// addresses, encoded host names and those of more than four labels.
 var formats = map[string]string{
-	"date":      date,
-	"time":      clock,
-	"date-time": date + `T` + clock,
-	"duration":  `P(?:\d{1,9}W|(?:\d{1,9}Y(?:\d{1,9}M(?:\d{1,9}D)?)?|\d{1,9}M(?:\d{1,9}D)?|\d{1,9}D)(?:T(?:\d{1,9}H(?:\d{1,9}M(?:\d{1,9}S)?)?|\d{1,9}M(?:\d{1,9}S)?|\d{1,9}S))?|T(?:\d{1,9}H(?:\d{1,9}M(?:\d{1,9}S)?)?|\d{1,9}M(?:\d{1,9}S)?|\d{1,9}S))`,
-	"email":     atom + `(?:\.` + atom + `){0,2}@` + host,
-	"hostname":  host,
-	"ipv4":      quad,
-	"ipv6": `(?:(?:` + group + `:){7}` + group + `|(?:` + group + `:){1,7}:|(?:` + group + `:){1,6}:` + group + `|(?:` + group + `:){1,5}(?::` + group + `){2}|(?:` +
-		group + `:){1,4}(?::` + group + `){3}|(?:` + group + `:){1,3}(?::` + group + `){4}|(?:` + group + `:){1,2}(?::` + group + `){5}|` + group + `:(?::` + group + `){6}|:(?:(?::` + group + `){1,7}|:))`,
-	"uri":  `[A-Za-z][A-Za-z0-9+.-]*:(?://(?:` + label + `)(?:\.` + label + `)*(?::\d{1,4})?(?:/` + urlChar + `*)*|` + urlChar + `+)(?:\?(?:` + urlChar + `|[/?])*)?(?:#(?:` + urlChar + `|[/?])*)?`,
-	"uuid": `[0-9A-Fa-f]{8}-[0-9A-Fa-f]{4}-[0-9A-Fa-f]{4}-[0-9A-Fa-f]{4}-[0-9A-Fa-f]{12}`,
+	"date":                  date,
+	"time":                  clock,
+	"date-time":             date + `T` + clock,
+	"duration":              `P(?:\d{1,9}W|(?:\d{1,9}Y(?:\d{1,9}M(?:\d{1,9}D)?)?|\d{1,9}M(?:\d{1,9}D)?|\d{1,9}D)(?:T(?:\d{1,9}H(?:\d{1,9}M(?:\d{1,9}S)?)?|\d{1,9}M(?:\d{1,9}S)?|\d{1,9}S))?|T(?:\d{1,9}H(?:\d{1,9}M(?:\d{1,9}S)?)?|\d{1,9}M(?:\d{1,9}S)?|\d{1,9}S))`,
+	"email":                 local + `@` + host,
+	"hostname":              host,
+	"ipv4":                  quad,
+	"ipv6":                  ipv6(),
+	"uri":                   uri(``, false),
+	"uri-reference":         uri(``, true),
+	"uri-template":          template,
+	"iri":                   uri(ucs, false),
+	"iri-reference":         uri(ucs, true),
+	"uuid":                  `[0-9A-Fa-f]{8}-[0-9A-Fa-f]{4}-[0-9A-Fa-f]{4}-[0-9A-Fa-f]{4}-[0-9A-Fa-f]{12}`,
+	"json-pointer":          pointerTo,
+	"relative-json-pointer": `(?:0|[1-9]\d{0,8})(?:#|` + pointerTo + `)`,
+	"byte":                  base64,
+	"password":              `[^]*`,
+	"binary":                `[^]*`,
+}
+
+// numberFormats are the bounds of OpenAPI's formats of numbers; those without say how they are kept.
+var numberFormats = map[string]*[2]string{
+	"int32":  {"-2147483648", "2147483647"},
+	"int64":  {"-9223372036854775808", "9223372036854775807"},
+	"float":  nil,
+	"double": nil,
 }
 
 // formatNames lists the formats.
 func formatNames() []string {
 	var names []string
 	for n := range formats {
+		names = append(names, n)
+	}
+	for n := range numberFormats {
 		names = append(names, n)
 	}
 	slices.Sort(names)
@@ -105,14 +177,19 @@ func formatNames() []string {
 type texts struct {
 	lo, hi   int // code points; hi grammar.Unbounded: any number
 	patterns []string
+	without  []string // patterns that are not found in it
+	words    []string // texts that it is not
 }
 
 // free reports whether any string will do.
-func (t *texts) free() bool { return t.lo == 0 && t.hi == grammar.Unbounded && len(t.patterns) == 0 }
+func (t *texts) free() bool { return t.lo == 0 && t.hi == grammar.Unbounded && !t.spelled() }
+
+// spelled reports whether the characters matter.
+func (t *texts) spelled() bool { return len(t.patterns)+len(t.without)+len(t.words) > 0 }
 
 // content is what stands between the quotes, in the spelling of runes.
 func (w *writer) content(t *texts) (grammar.Expr, error) {
-	if t.lo == 0 && t.hi == grammar.Unbounded && len(t.patterns) == 1 {
+	if t.lo == 0 && t.hi == grammar.Unbounded && len(t.patterns) == 1 && len(t.without)+len(t.words) == 0 {
 		return w.pattern(t.patterns[0])
 	}
 	d, err := w.automaton(t)
@@ -126,17 +203,33 @@ func (w *writer) content(t *texts) (grammar.Expr, error) {
 func (w *writer) automaton(t *texts) (*grammar.DFA, error) {
 	d, err := w.b.DFA(w.anyText(t.lo, t.hi))
 	for _, p := range t.patterns {
-		if err != nil {
-			return nil, err
-		}
-		var e grammar.Expr
-		var m *grammar.DFA
-		if e, err = w.pattern(p); err != nil {
-			return nil, err
-		}
-		if m, err = w.b.DFA(e); err == nil {
-			d, err = w.b.And(d, m)
+		if err == nil {
+			d, err = w.combine(d, p, w.b.And)
 		}
 	}
-	return d, err
+	for _, p := range t.without {
+		if err == nil {
+			d, err = w.combine(d, p, w.b.Without)
+		}
+	}
+	if err != nil || len(t.words) == 0 {
+		return d, err
+	}
+	words, err := w.b.Words(t.words)
+	if err != nil {
+		return nil, err
+	}
+	return w.b.Without(d, words)
+}
+
+func (w *writer) combine(d *grammar.DFA, pattern string, with func(d, o *grammar.DFA) (*grammar.DFA, error)) (*grammar.DFA, error) {
+	e, err := w.pattern(pattern)
+	if err != nil {
+		return nil, err
+	}
+	m, err := w.b.DFA(e)
+	if err != nil {
+		return nil, err
+	}
+	return with(d, m)
 }

@@ -33,6 +33,9 @@ type value struct {
 	items   []*value
 	members []member
 	index   map[string]*value // of many members; nil: few
+
+	in    *resource // of a schema; nil: data
+	extra *extra    // of a schema that stands in no document
 }
 
 // few members are found faster without an index.

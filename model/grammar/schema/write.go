@@ -29,7 +29,7 @@ func (c *compiler) write(s *shape) (grammar.Expr, error) {
 		err = add(c.text(s))
 	}
 	if s.types&(integers|fractions) != 0 && err == nil {
-		err = add(w.numberIn(s.lo, s.hi, s.steps, s.types&fractions == 0))
+		err = add(w.numberIn(s.lo, s.hi, s.steps, s.types))
 	}
 	if err != nil {
 		return 0, fmt.Errorf("%s: %w", pointer(s.at.at), err)
@@ -120,7 +120,7 @@ func (c *compiler) text(s *shape) (grammar.Expr, error) {
 		return w.str, nil
 	}
 	content := b.Repeat(w.char, s.text.lo, s.text.hi)
-	if len(s.text.patterns) > 0 {
+	if s.text.spelled() {
 		var err error
 		if content, err = w.content(&s.text); err != nil {
 			return 0, err
