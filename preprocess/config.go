@@ -51,7 +51,7 @@ type Config struct {
 	Shard    int     // sequences of a shard
 	Seed     uint64  // of regenerated answers
 
-	Prompts int // prompts answered at once, with a Generator
+	Prompts int // prompts answered at once, with a Generator or an Answerer
 	Rows    int // maximum rows of one pass
 	Tokens  int // maximum tokens whose keys and values are held at once, unless one sequence has more
 	Writer  data.WriterOptions
@@ -160,8 +160,8 @@ type Inputs struct {
 	Tokenizer Tokenizer
 	// TokenizerHash identifies Tokenizer in the shards.
 	TokenizerHash string
-	// Chat renders conversations; nil if there is no template. With a Generator it also
-	// renders prompts of one or more turns. Its output must not depend on the time.
+	// Chat renders conversations; nil if there is no template. With a Generator or an
+	// Answerer it also renders prompts of one or more turns. Its output must not depend on the time.
 	// ChatHash identifies it in the shards.
 	Chat     *chat.Template
 	ChatHash string
@@ -169,6 +169,9 @@ type Inputs struct {
 	// Sampling describes the method, for the shards.
 	Generator Generator
 	Sampling  string
+	// Answerer, if not nil, takes the place of a Generator. Sequences are then made of its
+	// answers as of those of a text, unless an answer has no end.
+	Answerer Answerer
 	// Beside are additional copies of the target, each on its own device, that label
 	// alongside it. Rows are written in the order of the input, so a set does not
 	// depend on the copies if all devices compute the same bits.
@@ -189,6 +192,9 @@ type Inputs struct {
 	// Bad, if not nil, is called with input that was skipped.
 	Bad func(corpus.BadLine)
 }
+
+// regenerates reports whether the answers of the text are replaced.
+func (in *Inputs) regenerates() bool { return in.Generator != nil || in.Answerer != nil }
 
 // A Worker is a copy of the target with its Generator, which is nil unless Inputs has
 // one.
@@ -307,7 +313,7 @@ func (c *Config) options(in *Inputs, maxLen int) ([]byte, error) {
 		Chat       string `json:",omitempty"`
 	}{
 		load{l.Format, l.Template, l.AnswerField, l.AnswerRemove, l.Skip, l.Limit, l.MaxLine},
-		maxLen, c.EOS, c.Shard, in.Generator != nil, in.ChatHash,
+		maxLen, c.EOS, c.Shard, in.regenerates(), in.ChatHash,
 	})
 }
 

@@ -15,6 +15,7 @@ import (
 type sequence struct {
 	tokens []int32
 	answer []bool   // whether the token is trained on
+	text   string   // that tokens are of (regeneration without a template)
 	turns  []string // questions after tokens, turn by turn (regeneration)
 	drop   string   // why it does not become a row; "" if it does
 
@@ -36,6 +37,7 @@ const (
 	dropAnswer   = "no answer token before the length limit"
 	dropPrompt   = "prompt leaves no room for an answer"
 	dropNoAnswer = "the target gave no answer"
+	dropRefused  = "the server refused the prompt"
 	dropNoTurn   = "no assistant turn"
 	dropLong     = "too long: no assistant turn ends within the length limit"
 	dropNothing  = "no token of an answer to learn"
@@ -157,7 +159,7 @@ func (u *cutter) prompt(d *corpus.Doc) (*sequence, error) {
 	if err != nil {
 		return nil, err
 	}
-	s.tokens, s.turns = ids, s.turns[1:]
+	s.tokens, s.text, s.turns = ids, s.turns[0], s.turns[1:]
 	s.answer = make([]bool, len(ids))
 	if len(ids) >= u.max {
 		s.drop = dropPrompt

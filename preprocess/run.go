@@ -44,7 +44,7 @@ func Run(ctx context.Context, c Config, in Inputs) (Stats, error) {
 	if err != nil {
 		return Stats{}, err
 	}
-	cut, err := newCutter(reader(&in), c.EOS, maxLen, in.Generator != nil)
+	cut, err := newCutter(reader(&in), c.EOS, maxLen, in.regenerates())
 	if err != nil {
 		return Stats{}, err
 	}
@@ -134,6 +134,10 @@ type work struct {
 	unit int // its number in the input
 	row  *data.Record
 	labels
+
+	answered chan struct{} // closed when an Answerer has answered it, or has failed
+	failed   error
+	why      string // it refused the prompt
 }
 
 func (p *pipeline) run(ctx context.Context) error {
@@ -155,14 +159,27 @@ func (p *pipeline) run(ctx context.Context) error {
 	}
 	ctx, stop := context.WithCancel(ctx)
 	// As many jobs may wait to be written as are being labelled, so that one is always
-	// ready.
-	order, todo := make(chan *job, len(workers)), make(chan *job)
+	// ready. Answerers are asked for those of two more, so that they never wait for labels.
+	ahead := 0
+	if p.in.Answerer != nil {
+		ahead = 2
+	}
+	order, todo := make(chan *job, len(workers)+ahead), make(chan *job, ahead)
+	slots := make(chan struct{}, p.c.Prompts)
 	all := group{stop: stop}
 	defer all.end()
 	all.do(func() {
 		defer close(order)
 		defer close(todo)
-		newJobs(p, made).read(ctx, func(j *job) bool { return give(ctx, order, j) && (len(j.part) == 0 || give(ctx, todo, j)) })
+		newJobs(p, made).read(ctx, func(j *job) bool {
+			if p.in.Answerer != nil {
+				for _, w := range j.part {
+					w.answered = make(chan struct{})
+					all.do(func() { p.ask(ctx, slots, w) })
+				}
+			}
+			return give(ctx, order, j) && (len(j.part) == 0 || give(ctx, todo, j))
+		})
 	})
 	for _, k := range workers {
 		all.do(func() { k.run(ctx, todo) })
@@ -306,6 +323,9 @@ func (p *pipeline) write(j *job) error {
 		p.done.Sequences++
 		if w.drop != "" {
 			p.drop(w.input, w.drop)
+			if w.why != "" && p.in.Bad != nil {
+				p.in.Bad(corpus.BadLine{File: w.file, Input: w.input, Line: w.line, Item: w.item, Why: w.why})
+			}
 			continue
 		}
 		if err := p.w.Append(w.row); err != nil {

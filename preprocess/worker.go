@@ -43,7 +43,11 @@ func (k *worker) run(ctx context.Context, todo <-chan *job) {
 	k.bulk(true)
 	defer k.bulk(false)
 	for j := range todo {
-		if err := k.through(ctx, k.stages(), j.part); err != nil {
+		err := k.await(ctx, j.part)
+		if err == nil {
+			err = k.through(ctx, k.stages(), j.part)
+		}
+		if err != nil {
 			if j.err = err; k.name != "" && ctx.Err() == nil {
 				j.err = fmt.Errorf("%w (%s)", err, k.name)
 			}
@@ -87,8 +91,11 @@ func (k *worker) stages() []stage {
 	return all
 }
 
-// first returns the first stage.
+// first returns the first stage. What an Answerer does comes before all stages.
 func (p *pipeline) first() stage {
+	if p.in.Answerer != nil {
+		return stage{size: func(*sequence) int { return 1 }, most: p.c.Prompts}
+	}
 	return (&worker{p: p, generator: p.in.Generator, lab: new(labeller)}).stages()[0]
 }
 

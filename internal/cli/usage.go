@@ -167,3 +167,14 @@ func Need(cmd *cobra.Command, names ...string) error {
 	}
 	return nil
 }
+
+// Only returns a usage error if one of the named flags was given although what they are for, --of,
+// is not on.
+func Only(cmd *cobra.Command, of string, on bool, names ...string) error {
+	for _, n := range names {
+		if !on && cmd.Flags().Changed(n) {
+			return Usagef("--%s is for --%s", n, of)
+		}
+	}
+	return nil
+}

@@ -77,6 +77,8 @@ const (
 	// RequestsBytes bounds the bodies of all requests that are being read or answered. What is made
 	// of a body takes several times as much.
 	RequestsBytes = 4 * RequestBytes
+	// AnswerBytes bounds a response of a server that is asked. A million tokens take about 5 MB.
+	AnswerBytes = 16 * MiB
 	// TraceNodes bounds the nodes of a request's traced rounds that its client has not read yet.
 	// They take about a megabyte; common trees have 8 to 64.
 	TraceNodes = 8192
@@ -178,6 +180,7 @@ var table = []Limit{
 	{"lines of records", "length", LineBytes, "bytes", "a conversation of ten million tokens"},
 	{"a request over HTTP", "body; status 413", RequestBytes, "bytes", "a million token ids take 7 MB"},
 	{"all requests over HTTP", "bodies of those that are read or answered; further ones get status 503", RequestsBytes, "bytes", "what is made of a body takes several times as much"},
+	{"a response of a server that preprocess asks", "body", AnswerBytes, "bytes", "a million tokens take about 5 MB"},
 	{"traces of requests", "nodes of rounds that wait for their reader; further rounds are left out", TraceNodes, "nodes", "about a megabyte; common trees have 8 to 64"},
 	{"grammars, schemas, regular expressions", "length", GrammarBytes, "bytes", "the largest schemas in use are below 500 KB"},
 	{"grammars, schemas, regular expressions", "parts after compiling", GrammarSize, "parts", "a schema of a thousand properties has about 50,000"},

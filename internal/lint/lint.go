@@ -48,6 +48,7 @@ var Rules = []Rule{
 	{"checkpoints/...", []string{"compute", "internal/spec", "internal/units", "model/..."}},
 	{"preprocess/...", []string{"compute", "data/...", "internal/slab", "internal/spec", "internal/splitmix", "model/...", "tree/..."}},
 	{"preprocess/regenerate", []string{"infer", "infer/decode", "infer/loop", "model", "model/sample", "preprocess"}},
+	{"preprocess/remote", []string{"data", "internal/jsonl", "model/sample", "preprocess", "preprocess/regenerate"}},
 	{"train/...", []string{"checkpoints", "compute", "data/...", "internal/detmath", "internal/jsonl", "internal/launch", "internal/slab", "internal/spec", "model/...", "tree"}},
 	{"train/plan", []string{"train", "train/mix"}},
 	{"train/history", []string{"internal/plot", "train"}},

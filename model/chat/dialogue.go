@@ -168,9 +168,12 @@ func (d *Dialogue) Asked() string { return d.said[len(d.said)-1].Text }
 
 // Answer adds the model's answer unchanged: as in transformers, it is up to the
 // template whether white space around an answer is trimmed.
-func (d *Dialogue) Answer(text string) {
-	d.said = append(d.said, NewMessage(Assistant, text))
-	d.text += text
+func (d *Dialogue) Answer(text string) { d.AnswerMessage(NewMessage(Assistant, text)) }
+
+// AnswerMessage is Answer for an answer that is more than a text.
+func (d *Dialogue) AnswerMessage(m Message) {
+	d.said = append(d.said, m)
+	d.text += m.Text
 }
 
 // Transcript returns the transcript that the dialogue was made from, or nil for plain

@@ -70,6 +70,16 @@ func NewMessage(role, text string) Message {
 	return Message{Role: role, Text: text, JSON: object(keyValue{"role", quote(role)}, keyValue{"content", quote(text)})}
 }
 
+// NewAnswer returns an assistant's message with what was thought before it, which is in
+// "reasoning_content", where templates look for it. Without a thought there is no such key.
+func NewAnswer(text, reasoning string) Message {
+	m := NewMessage(Assistant, text)
+	if reasoning != "" {
+		m.JSON = object(keyValue{"role", quote(Assistant)}, keyValue{"reasoning_content", quote(reasoning)}, keyValue{"content", quote(text)})
+	}
+	return m
+}
+
 type keyValue struct {
 	key string
 	raw json.RawMessage
@@ -302,6 +312,10 @@ func Forms(messages []Message) iter.Seq[[]Message] {
 		}
 	}
 }
+
+// TextArguments returns messages in the form of OpenAI's API, where the arguments of calls
+// are texts of JSON.
+func TextArguments(messages []Message) []Message { return recast(messages, form{textArgument: true}) }
 
 // recast converts messages from the first form to another one.
 func recast(messages []Message, f form) []Message {

@@ -1,6 +1,7 @@
 package command
 
 import (
+	"cmp"
 	"fmt"
 	"io"
 	"os"
@@ -14,6 +15,7 @@ import (
 	"talf/internal/cli"
 	"talf/model/sample"
 	"talf/preprocess"
+	"talf/preprocess/remote"
 )
 
 func newPreprocess(a *app) *cobra.Command {
@@ -21,7 +23,7 @@ func newPreprocess(a *app) *cobra.Command {
 	var dir string
 	on := placement{dtype: checkpoints.Auto}
 	var asJSON bool
-	re := regeneration{sample: sample.Greedy()}
+	re := regeneration{sample: sample.Greedy(), server: remote.Default()}
 	var talk chatOptions
 	var stripe stripeFlags
 	cmd := &cobra.Command{
@@ -51,27 +53,18 @@ run's. If a run is lost, start it again. docs/deploy has examples.`,
   talf preprocess --model DIR --data sharegpt.json --out labels
   talf preprocess --model DIR --data gsm8k.jsonl --template 'Question: {question}\nAnswer:' --answer-field answer --out labels
   talf preprocess --model DIR --data prompts.jsonl --regenerate --out labels
+  talf preprocess --model DIR --data prompts.jsonl --regenerate-url http://127.0.0.1:8000/v1 --out labels
   talf preprocess --model DIR --data stories.txt --out labels --device auto
   talf preprocess --model DIR --data stories.txt --out labels --shard-index 1 --shard-count 4`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if err := cli.Need(cmd, "model", "data", "out"); err != nil {
 				return err
 			}
-			if err := c.Validate(); err != nil {
+			if err := cmp.Or(c.Validate(), re.sample.Validate()); err != nil {
 				return usageError(err)
 			}
-			if err := re.sample.Validate(); err != nil {
-				return usageError(err)
-			}
-			if err := talk.check(); err != nil {
+			if err := cmp.Or(talk.check(), re.check(cmd)); err != nil {
 				return err
-			}
-			if !re.on {
-				for _, name := range []string{"temperature", "top-k", "top-p", "seed"} {
-					if cmd.Flags().Changed(name) {
-						return usagef("--%s is for --regenerate", name)
-					}
-				}
 			}
 			part, from, err := stripe.get(os.LookupEnv)
 			if err != nil {
@@ -121,6 +114,7 @@ run's. If a run is lost, start it again. docs/deploy has examples.`,
 	on.flags(f)
 	f.BoolVar(&asJSON, "json", false, "print JSON")
 	re.flags(f)
+	cli.CountVar(f, &c.Prompts, "concurrency", c.Prompts, "requests to --regenerate-url at a time")
 	stripe.add(f)
 	cmd.AddCommand(newMerge(a))
 	return cmd
@@ -140,10 +134,18 @@ func loadFlags(f *pflag.FlagSet, c *corpus.Config) {
 type regeneration struct {
 	on     bool
 	sample sample.Params
+	server remote.Config
+}
+
+func (r *regeneration) check(cmd *cobra.Command) error {
+	return cmp.Or(cli.Only(cmd, "regenerate", r.on || r.server.URL != "", "temperature", "top-k", "top-p", "seed"),
+		cli.Only(cmd, "regenerate-url", r.server.URL != "", "regenerate-model", "concurrency"))
 }
 
 func (r *regeneration) flags(f *pflag.FlagSet) {
 	f.BoolVar(&r.on, "regenerate", false, "let the model write the answers itself")
+	f.StringVar(&r.server.URL, "regenerate-url", "", "let a server of OpenAI's API, which runs the same model, write the answers: its base URL (key in "+remote.KeyVariable+")")
+	f.StringVar(&r.server.Model, "regenerate-model", "", "the model's name on that server, if it has several")
 	f.Float64Var(&r.sample.Temperature, "temperature", 0, "of --regenerate (0: the most likely token)")
 	f.IntVar(&r.sample.TopK, "top-k", 0, "of --regenerate")
 	f.Float64Var(&r.sample.TopP, "top-p", 1, "of --regenerate")

@@ -14,6 +14,7 @@ import (
 	"talf/model"
 	"talf/preprocess"
 	"talf/preprocess/regenerate"
+	"talf/preprocess/remote"
 
 	"github.com/spf13/pflag"
 )
@@ -117,7 +118,7 @@ func (a *app) preprocess(ctx context.Context, c preprocess.Config, dir string, o
 	for _, m := range models[1:] {
 		in.Beside = append(in.Beside, preprocess.Worker{Target: m})
 	}
-	if re != nil && re.on {
+	if re.on && re.server.URL == "" {
 		in.Generator, in.Sampling = regenerate.New(m, re.sample), regenerate.Describe(re.sample)
 		for i := range in.Beside {
 			in.Beside[i].Generator = regenerate.New(models[i+1], re.sample)
@@ -126,7 +127,8 @@ func (a *app) preprocess(ctx context.Context, c preprocess.Config, dir string, o
 	if a.resume == "" {
 		a.resume = "run the same command again to go on: finished shards are kept"
 	}
-	st, err := preprocess.Run(ctx, c, in)
+	re.server.Sample = re.sample
+	st, err := remote.Run(ctx, c, in, re.server)
 	if err != nil {
 		return st, templateHint(err)
 	}

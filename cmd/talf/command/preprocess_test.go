@@ -2,7 +2,9 @@ package command
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
+	"io"
 	"os"
 	"path/filepath"
 	"strings"
@@ -11,8 +13,11 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"talf/data"
+	"talf/internal/demo"
+	"talf/internal/e2e/servetest"
 	"talf/internal/e2e/talftest"
 	"talf/internal/golden"
+	"talf/model/chat"
 	"talf/model/tokenizer"
 	"talf/preprocess"
 
@@ -301,5 +306,63 @@ func TestRegeneratedDialoguesGoThroughTheTemplate(t *testing.T) {
 	}
 	if s := show("--chat-template", "none"); len(s) != 1 || !strings.HasSuffix(s[0].Runs[0].Text, "Two and two?") || strings.Contains(s[0].Runs[0].Text, "A:") {
 		t.Errorf("%+v", s)
+	}
+}
+
+// A server of the same model writes the answers that the model itself would: the rows are equal, of
+// texts and of conversations.
+func TestAnswersOfAServerAreThoseOfTheModel(t *testing.T) {
+	dir := t.TempDir()
+	if err := demo.Unpack(dir); err != nil {
+		t.Fatal(err)
+	}
+	talftest.Write(t, filepath.Join(dir, "chat_template.jinja"), `{%- for m in messages -%}
+{%- if m.role == 'assistant' -%}{{ ' A:' }}{% generation %}{{ m.content + eos_token }}{% endgeneration %}{%- else -%}{{ 'Q: ' + m.content }}{%- endif -%}
+{%- endfor -%}{%- if add_generation_prompt -%}{{ ' A:' }}{%- endif -%}`)
+	parts := servetest.Default()
+	var err error
+	if parts.Template, err = chat.Load(dir); err != nil {
+		t.Fatal(err)
+	}
+	server := servetest.Start(t, servetest.Setup{Dir: dir, Parts: parts})
+	file := filepath.Join(t.TempDir(), "in.jsonl")
+	rows := func(out string, more ...string) []data.Record {
+		t.Helper()
+		talftest.OK(t, "", append([]string{"preprocess", "--model", dir, "--data", file, "--out", out, "--depth", "1", "--max-len", "60"}, more...)...)
+		set, err := data.Open(out)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer set.Close()
+		r, err := set.Sequential(data.Everything())
+		if err != nil {
+			t.Fatal(err)
+		}
+		var all []data.Record
+		for {
+			x, err := r.Next()
+			if errors.Is(err, io.EOF) {
+				return all
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			all = append(all, *x)
+		}
+	}
+	talk := `{"messages":[{"role":"user","content":"What is 2 + 3?"},{"role":"assistant","content":"No."}]}` + "\n"
+	turns := `{"turns":["There was a cat.","What is 4 + 5?"]}` + "\n" + `{"text":"One day"}`
+	for template, text := range map[string]string{filepath.Join(dir, "chat_template.jinja"): talk + turns, "none": turns} {
+		talftest.Write(t, file, text)
+		want := rows(t.TempDir(), "--regenerate", "--chat-template", template)
+		got := rows(t.TempDir(), "--regenerate-url", server.URL, "--chat-template", template, "--concurrency", "2")
+		for i := range want {
+			if d := cmp.Diff(want[i].Tokens, got[i].Tokens); d != "" {
+				t.Errorf("template %s, row %d: %s", template, i, d)
+			}
+		}
+		if d := cmp.Diff(want, got); d != "" || len(got) != 1+strings.Count(text, "\n") {
+			t.Errorf("template %s: %d rows: %s", template, len(got), d)
+		}
 	}
 }
