@@ -239,33 +239,34 @@ func TestRefusalsOfEveryPromptEndTheRun(t *testing.T) {
 	}
 }
 
-// A server that says nothing is given up after two attempts.
+// A server that says nothing is given up after two attempts. On a busy machine a request may not even
+// have reached it by then.
 func TestSilenceEnds(t *testing.T) {
-	release := make(chan struct{})
+	release, last := make(chan struct{}), make(chan struct{})
 	url, calls := serve(t, func(_ int, c *call, w http.ResponseWriter) {
-		if c.Body["prompt"] == "slow" { // half of an answer
+		switch c.Body["prompt"] {
+		case "slow": // half of an answer
 			write(w, `{"choices":[`)
 			w.(http.Flusher).Flush()
+		case "last":
+			close(last)
 		}
 		<-release
 	})
 	t.Cleanup(func() { close(release) }) // before the server waits for its requests
-	a := client(t, url, func(c *Config) { c.Timeout = 20 * time.Millisecond })
+	a := client(t, url, func(c *Config) { c.Timeout = 50 * time.Millisecond })
 	for i, text := range []string{"silent", "slow"} {
 		_, err := a.Answer(t.Context(), &preprocess.Question{Text: text, Place: "f:1"})
-		if !errors.Is(err, context.DeadlineExceeded) || !strings.HasSuffix(err.Error(), "(2 attempts)") || len(calls()) != 2*(i+1) {
+		if !errors.Is(err, context.DeadlineExceeded) || !strings.HasSuffix(err.Error(), "(2 attempts)") || len(calls()) > 2*(i+1) {
 			t.Errorf("%s: %d requests: %v", text, len(calls()), err)
 		}
 	}
-	a = client(t, url, nil)
 	ctx, cancel := context.WithCancel(t.Context())
 	go func() {
-		for len(calls()) < 5 {
-			time.Sleep(time.Millisecond)
-		}
+		<-last
 		cancel()
 	}()
-	if _, err := a.Answer(ctx, &preprocess.Question{Text: "silent"}); !errors.Is(err, context.Canceled) {
+	if _, err := client(t, url, nil).Answer(ctx, &preprocess.Question{Text: "last"}); !errors.Is(err, context.Canceled) {
 		t.Errorf("%v, want that it was cancelled", err)
 	}
 }
