@@ -12,6 +12,7 @@ import (
 
 	"talf/infer"
 	"talf/infer/bench/rounds"
+	"talf/infer/constrain"
 	"talf/infer/decode"
 	"talf/infer/draft"
 	"talf/infer/loop"
@@ -47,6 +48,9 @@ type Method struct {
 	// learns goes on with what it learnt from the run's earlier prompts of the same repetition,
 	// temperature and seed, and never from the prompt itself.
 	Cold bool
+	// Held: answers match the run's format. Unforced: what it alone allows is for the method to draft,
+	// and not drafted without asking it.
+	Held, Unforced bool
 
 	learns bool   // as its makers say
 	files  string // hash of the files that Spec names, for the key; empty if it names none
@@ -61,7 +65,11 @@ func (m *Method) Name() string {
 	if m.SourceName != "" {
 		s += " " + m.SourceName
 	}
-	if s += m.group(); m.Cold {
+	s += m.group()
+	if m.Unforced {
+		s += unforced
+	}
+	if m.Cold {
 		s += ", cold"
 	}
 	return s
@@ -79,6 +87,9 @@ func (m *Method) group() string {
 	if m.Budget > 0 && m.Spec != Baseline {
 		s += fmt.Sprintf(", %d nodes", m.Budget)
 	}
+	if m.Held {
+		s += held
+	}
 	return s
 }
 
@@ -92,7 +103,7 @@ func (m *Method) Title() string {
 
 // Plain returns the plain decoding that m is compared with.
 func (m *Method) Plain() Method {
-	return Method{Spec: Baseline, MaxTokens: m.MaxTokens, PromptChars: m.PromptChars}
+	return Method{Spec: Baseline, MaxTokens: m.MaxTokens, PromptChars: m.PromptChars, Held: m.Held}
 }
 
 // RunsAt reports whether m runs at a temperature of the run.
@@ -139,7 +150,11 @@ type Config struct {
 	MaxTokens    int
 	NoEOS        bool
 	Sampling     sample.Params // all but the temperature
-	Tokenizer    string        // hash that files of token ids must carry; empty accepts any
+	// Format is that of the answers of methods that are held to it, and Constraint the same for the
+	// target.
+	Format     constrain.Format
+	Constraint *constrain.Constraint
+	Tokenizer  string // hash that files of token ids must carry; empty accepts any
 	// Check fails the run if an output that should be plain decoding's differs from it.
 	Check bool
 	// Parts runs the passes of every decoding again, one model at a time, and keeps both times:
@@ -257,6 +272,9 @@ func (c *Config) options(m *Method, t float64) decode.Options {
 	if m.MaxTokens > 0 {
 		opt.MaxTokens = m.MaxTokens
 	}
+	if m.Held {
+		opt.Constraint, opt.Unforced = c.Constraint, m.Unforced
+	}
 	return opt
 }
 
@@ -311,9 +329,7 @@ func withBases(methods []Method) []Method {
 	var bases []Method
 	for i := range methods {
 		b := methods[i].Plain()
-		has := func(m Method) bool {
-			return m.Spec == Baseline && m.Verify == "" && m.MaxTokens == b.MaxTokens && m.PromptChars == b.PromptChars && m.Temperatures == nil
-		}
+		has := func(m Method) bool { return m.isPlain(&b) && m.Temperatures == nil }
 		if !slices.ContainsFunc(methods, has) && !slices.ContainsFunc(bases, has) {
 			bases = append(bases, b)
 		}
@@ -457,9 +473,7 @@ func (r *runner) prompt(ctx context.Context, repeat, i, s, t int, seed uint64) e
 			continue
 		}
 		m := &r.methods[n]
-		plain := outs[slices.IndexFunc(r.methods, func(o Method) bool {
-			return o.Spec == Baseline && o.Verify == "" && o.MaxTokens == m.MaxTokens && o.PromptChars == m.PromptChars
-		})]
+		plain := outs[slices.IndexFunc(r.methods, func(o Method) bool { return o.isPlain(m) })]
 		x.Compared = SameOutput(m.Verify, temperature)
 		x.Equal = x.Compared && slices.Equal(x.Output, plain.Output)
 		if c.Check && x.Compared && !x.Equal {
@@ -505,6 +519,7 @@ func (c *Config) key(m *Method, prompt []int32, x *Measurement) string {
 	}
 	key := fmt.Sprintf("%s|%s|%s|%d|%d|%s|%s|%x|%v|%d|%d", spec, m.Verify, m.SourceName, m.Budget, tokens, length,
 		x.Set, h.Sum64(), x.Temperature, x.Seed, x.Repeat)
+	key += c.formatKey(m)
 	switch {
 	case m.warm():
 		key += "|warm"

@@ -84,8 +84,7 @@ func Recount(got []Measurement) (*Report, error) {
 	slices.Sort(c.Temperatures)
 	slices.Sort(c.Seeds)
 	for i := range c.Methods {
-		b := c.Methods[i].Plain()
-		if !slices.ContainsFunc(c.Methods, func(o Method) bool { return o.Spec == Baseline && o.Verify == "" && o.group() == b.group() }) {
+		if !slices.ContainsFunc(c.Methods, func(o Method) bool { return o.isPlain(&c.Methods[i]) }) {
 			return nil, fmt.Errorf("%s: no measurement of the plain decoding that it is compared with", c.Methods[i].Label)
 		}
 	}
@@ -100,7 +99,10 @@ func methodOf(x *Measurement) (Method, error) {
 	}
 	m := Method{Label: x.Method, Verify: f[1], SourceName: f[2]}
 	m.Spec, m.files, _ = strings.Cut(f[0], "#")
-	m.Cold = f[len(f)-1] == "cold"
+	for _, s := range f[11:] {
+		m.Cold, m.Unforced = m.Cold || s == "cold", m.Unforced || s == unforcedKey
+		m.Held = m.Held || strings.HasPrefix(s, heldKey)
+	}
 	for i, n := range []*int{&m.Budget, &m.MaxTokens, &m.PromptChars} {
 		var err error
 		if *n, err = strconv.Atoi(strings.TrimSuffix(f[3+i], "c")); err != nil {

@@ -172,7 +172,7 @@ func (c *Config) report(methods []Method, got []Measurement) *Report {
 			for i := range methods {
 				m := &methods[i]
 				b := m.Plain()
-				base := slices.IndexFunc(methods, func(o Method) bool { return o.Spec == Baseline && o.Verify == "" && o.group() == b.group() })
+				base := slices.IndexFunc(methods, func(o Method) bool { return o.isPlain(m) })
 				mine := inSet(by[place{m.Title(), t}], set)
 				if len(mine) == 0 {
 					continue

@@ -47,6 +47,12 @@ func (f Format) Compile() (*grammar.Grammar, error) {
 	return b.Compile(e)
 }
 
+// Check reports what is wrong with a format.
+func (f Format) Check() error {
+	_, err := f.Compile()
+	return err
+}
+
 // Add adds what matches a format, which is not Free, to b.
 func (f Format) Add(b *grammar.Builder) (grammar.Expr, error) {
 	switch f.Kind {

@@ -27,6 +27,8 @@ type Options struct {
 	// Format is what answers have to match. Constraint is Format for the target; New makes it.
 	Format     constrain.Format
 	Constraint *constrain.Constraint
+	// Unforced leaves it to the method to draft what the format alone allows.
+	Unforced bool
 }
 
 // Default returns plain greedy decoding.
@@ -42,7 +44,7 @@ func (o *Options) Validate() error {
 	if _, err := verify.New(o.Verify, o.Sample.Temperature); err != nil {
 		return err
 	}
-	if _, err := o.Format.Compile(); err != nil {
+	if err := o.Format.Check(); err != nil {
 		return err
 	}
 	switch {
@@ -131,7 +133,7 @@ func (o *Options) Request(mk *draft.Maker, src infer.Source, prompt []int32, see
 		req.Drafter = mk.New()
 	}
 	if c, ok := proc.(*constrain.Processor); ok && mk != nil && o.Method != "ar" { // which drafts nothing
-		req.Drafter = c.Draft(req.Drafter, mk.Draw == infer.Chosen)
+		req.Drafter = c.Draft(req.Drafter, mk.Draw == infer.Chosen && !o.Unforced)
 	}
 	return req, nil
 }

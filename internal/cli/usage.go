@@ -16,6 +16,14 @@ type UsageError struct{ Err error }
 func (e UsageError) Error() string { return e.Err.Error() }
 func (e UsageError) Unwrap() error { return e.Err }
 
+// Usage returns err as a UsageError, and nil for nil.
+func Usage(err error) error {
+	if err == nil {
+		return nil
+	}
+	return UsageError{err}
+}
+
 // Usagef formats a UsageError.
 func Usagef(format string, args ...any) error {
 	return UsageError{fmt.Errorf(format, args...)}

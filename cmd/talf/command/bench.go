@@ -45,11 +45,11 @@ prompts, for each set and for all together.
 
 ` + bench.Definition + `
 
-A method that learns from one answer to the next has two rows. The first goes on with what
-it learnt from the earlier prompts of the same repetition and seed, never from the prompt
-itself; "cold" begins every answer anew. Bench fails if an output that should equal
-plain decoding's does not, unless --check=false is given. Sampled outputs of verifiers
-other than target share only its distribution and are not compared.
+` + bench.Rows + `
+
+Bench fails if an output that should equal plain decoding's does not, unless --check=false is
+given. Sampled outputs of verifiers other than target share only its distribution and are
+not compared.
 
 Prompt files are the same as for generate, chat templates included. Each file is a set
 with figures of its own, and only the first turn of a conversation is answered. Prompts
@@ -103,6 +103,7 @@ expected calibration error over 10 bins of equal width and over 10 of equal numb
 	f := c.Flags()
 	o.rigOptions.flags(f)
 	o.drawFlags(f, "temperatures to compare at (default 0)")
+	o.decode.output.Flags(f.StringVar, f.BoolVar)
 	o.methodFlags(f, "draft `method` with its parameters, optionally followed by @ and a verifier (may be repeated): ")
 	f.StringArrayVar(&o.verifiers, "verify", nil, "`verifier` for methods that name none (may be repeated): "+verifierNames())
 	d := bench.Default()
@@ -136,7 +137,11 @@ func (o *benchOptions) check(cmd *cobra.Command) error {
 	if err := o.checkGiven(cmd); err != nil {
 		return err
 	}
-	return errors.Join(o.printing.check(), checkPlot(o.picture), durable.Writable(o.log))
+	var err error
+	if o.decode.Format, err = o.decode.output.Format(); err == nil {
+		err = cli.Usage(o.decode.Format.Check())
+	}
+	return errors.Join(err, o.printing.check(), checkPlot(o.picture), durable.Writable(o.log))
 }
 
 // exhibitsOnly drops the default methods if exhibits are given.
@@ -159,7 +164,7 @@ func (a *app) bench(ctx context.Context, o *benchOptions) (*paper.Report, error)
 	c := o.config(r)
 	c.Warmup, c.Check, c.Repeat, c.Parts = o.warmup, o.compare, o.repeat, o.parts
 	kit := &paper.Kit{Sources: r.Sources, Datastore: o.datastore, MaxTokens: c.MaxTokens, Temperatures: o.temperatures}
-	if err := a.plan(&c, o, exhibits, kit); err != nil {
+	if err := errors.Join(r.Hold(&c, o.decode.Format), a.plan(&c, o, exhibits, kit)); err != nil {
 		return nil, err
 	}
 	log, err := a.openLog(o, r.Rig, &c)

@@ -9,8 +9,8 @@ import (
 	"talf/internal/table"
 )
 
-// Plan adds to c the methods of a command line, those that learn a second time as cold ones, and
-// what the exhibits run, and checks the result. It returns the variants of exhibits that are left
+// Plan adds to c the methods of a command line, those that learn a second time as cold ones, all
+// again in the format of the answers if there is one, and what the exhibits run, and checks the result. It returns the variants of exhibits that are left
 // out because the kit lacks something for them.
 func Plan(c *bench.Config, x bench.Axes, exhibits []Exhibit, k *Kit) (without []string, err error) {
 	if c.Methods, err = bench.Cross(x); errors.Is(err, bench.ErrNoSource) {
@@ -18,7 +18,7 @@ func Plan(c *bench.Config, x bench.Axes, exhibits []Exhibit, k *Kit) (without []
 	} else if err != nil {
 		return nil, err
 	}
-	if err := c.AddCold(); err != nil {
+	if err := errors.Join(c.AddCold(), c.AddHeld()); err != nil {
 		return nil, err
 	}
 	if len(c.Methods) == 0 && len(exhibits) > 0 {

@@ -16,6 +16,7 @@ import (
 	"talf/infer"
 	"talf/infer/bench"
 	"talf/infer/bench/paper"
+	"talf/infer/constrain"
 	"talf/infer/decode"
 	"talf/infer/prompts"
 	"talf/infer/source"
@@ -142,6 +143,15 @@ func (r *Rig) OpenLog(path string, c *bench.Config, rest map[string]any, old ...
 	c.Known = known
 	c.Keep = func(m *bench.Measurement) error { return l.Append(m) }
 	return l, why, nil
+}
+
+// Hold gives c a format of answers, unless that is any text.
+func (r *Rig) Hold(c *bench.Config, f constrain.Format) (err error) {
+	if c.Format = f; f.Kind == constrain.Free {
+		return nil
+	}
+	c.Constraint, err = decode.Constrain(f, r.Tokenizer, r.Model)
+	return err
 }
 
 // Limits bound the prompts of a set. 0 means no limit, except for Answer.
