@@ -135,6 +135,8 @@ const (
 	// GrammarMasks bounds the masks that are kept for a grammar. One of a vocabulary of 128k tokens
 	// takes 16 KiB.
 	GrammarMasks = 64 * MiB
+	// GrammarHeads bounds what a vocabulary keeps of the masks that grammars have in common.
+	GrammarHeads = 16 * MiB
 	// GrammarsKept bounds the grammars that a server keeps after their requests.
 	GrammarsKept = 8
 	// Tools bounds the tools of a request, and ToolBytes their definitions together.
@@ -193,6 +195,7 @@ var table = []Limit{
 	{"grammars, schemas, regular expressions", "states that are kept", GrammarStates, "states", "about a kilobyte each"},
 	{"grammars, schemas, regular expressions", "memory of the states that are kept", GrammarMemory, "bytes", "half a million stacks"},
 	{"grammars, schemas, regular expressions", "masks that are kept", GrammarMasks, "bytes", "4,096 masks of a vocabulary of 128k"},
+	{"grammars, schemas, regular expressions", "what the grammars of a vocabulary have in common", GrammarHeads, "bytes", "some hundred parts of strings"},
 	{"grammars, schemas, regular expressions", "that a server keeps", GrammarsKept, "grammars", "with their masks they take up to 512 MiB"},
 	{"grammars, schemas, regular expressions", "work of one mask", GrammarWork, "steps", "a second or two; strings of JSON take 6 million"},
 	{"tools of a request", "count", Tools, "tools", "as many as OpenAI's API takes"},

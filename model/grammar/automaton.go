@@ -19,6 +19,7 @@ type Automaton struct {
 
 	mu   sync.Mutex // of what follows, and of the computation of masks
 	walk []*State
+	sums *sums
 	kept []*State // those that have a mask
 	room int      // bytes of masks that may still be kept
 
@@ -63,7 +64,7 @@ func NewAutomaton(g *Grammar, v *Vocabulary) (*Automaton, error) {
 	if err != nil {
 		return nil, fmt.Errorf("grammar: %w", err)
 	}
-	a := &Automaton{m: m, v: v, room: limits.GrammarMasks}
+	a := &Automaton{m: m, v: v, sums: newSums(g), room: limits.GrammarMasks}
 	// The first token may read differently, so the start is a state of its own.
 	s := m.start
 	a.start = newState(s.stacks, s.accept, len(s.next))
@@ -108,7 +109,7 @@ func (a *Automaton) Forced(s *State, most int) []byte {
 			if to == nil {
 				continue
 			}
-			if next != nil || a.m.g.shared(uint8(class)) {
+			if next != nil || a.m.g.count[class] > 1 {
 				return out
 			}
 			next, by = to, c
@@ -119,17 +120,6 @@ func (a *Automaton) Forced(s *State, most int) []byte {
 		out, s = append(out, by), next
 	}
 	return out
-}
-
-// shared reports whether a class has more than one byte.
-func (g *Grammar) shared(class uint8) bool {
-	n := 0
-	for _, c := range g.class {
-		if c == class {
-			n++
-		}
-	}
-	return n > 1
 }
 
 func (a *Automaton) trie(s *State) *trie {
@@ -170,41 +160,82 @@ func (a *Automaton) Computed() int64 { return a.computed.Load() }
 // common bounds the stacks that a step of common grammars replaces: a string of JSON takes twenty.
 const common = 64
 
-// compute walks the trie: a node's state is that of the node above it after its byte, and what is
-// below a node without a state is skipped.
 func (a *Automaton) compute(s *State) *mask {
 	a.computed.Add(1)
+	if m, ok := a.shared(s); ok {
+		return m
+	}
+	return a.plain(s)
+}
+
+// plain computes the tokens of s by the whole trie.
+func (a *Automaton) plain(s *State) *mask {
 	t := a.trie(s)
-	out := make(Mask, (a.v.size+63)/64)
+	w := walk{a: a, t: t, out: make(Mask, (a.v.size+63)/64)}
+	if err := w.below(s, 0, 0, int32(len(t.chars))); err != nil {
+		return &mask{err: err}
+	}
+	return &mask{bits: w.out}
+}
+
+// A walk goes through nodes of a trie: a node's state is that of the node above it after its byte,
+// and what is below a node without a state is skipped.
+type walk struct {
+	a      *Automaton
+	t      *trie
+	out    Mask
+	work   int
+	within bool    // stop where a state accepts
+	leave  []int32 // nodes where that was
+	depth  int32   // of the deepest stack, if within
+}
+
+// take adds the tokens that end at a node.
+func (w *walk) take(n int32) {
+	for _, id := range w.t.ids[w.t.from[n]:w.t.from[n+1]] {
+		w.out[id>>6] |= 1 << (uint(id) & 63)
+	}
+}
+
+// below visits the nodes from n to end, which are below one at some depth with the state s.
+func (w *walk) below(s *State, depth int, n, end int32) error {
+	a, t := w.a, w.t
 	for len(a.walk) <= t.deep {
 		a.walk = append(a.walk, nil)
 	}
 	at := a.walk
-	at[0] = s
-	work := 0
-	for n := 0; n < len(t.chars); {
+	at[depth] = s
+	for n < end {
 		d := t.depth[n]
 		from := at[d]
 		to := a.m.step(from, t.chars[n])
 		// What is charged depends on the state alone, not on which transitions are known.
-		work += 1 + len(from.stacks)
+		w.work += 1 + len(from.stacks)
 		if cost := int(from.cost[a.m.g.class[t.chars[n]]].Load()); cost > common {
-			work += cost
+			w.work += cost
 		} else {
-			work += cost / 4 // most steps of this kind are known already
+			w.work += cost / 4 // most steps of this kind are known already
 		}
-		if work > limits.GrammarWork {
-			return &mask{err: fmt.Errorf("grammar: %w", errAmbiguous)}
+		if w.work > limits.GrammarWork {
+			return fmt.Errorf("grammar: %w", errAmbiguous)
 		}
 		if to == nil {
-			n = int(t.skip[n])
+			n = t.skip[n]
 			continue
 		}
-		for _, id := range t.ids[t.from[n]:t.from[n+1]] {
-			out[id>>6] |= 1 << (uint(id) & 63)
+		if w.within {
+			if to.accept {
+				w.leave = append(w.leave, n)
+				n = t.skip[n]
+				continue
+			}
+			for _, c := range to.stacks {
+				w.depth = max(w.depth, c.depth)
+			}
 		}
+		w.take(n)
 		at[d+1] = to
 		n++
 	}
-	return &mask{bits: out}
+	return nil
 }

@@ -17,6 +17,7 @@ package grammar
 import (
 	"errors"
 	"fmt"
+	"sync/atomic"
 
 	"talf/internal/limits"
 )
@@ -187,7 +188,12 @@ type Grammar struct {
 	start   Expr
 	class   [256]uint8 // of bytes that no expression tells apart
 	members []byte     // one byte of each class
+	count   []int      // [class] how many bytes it has
+	id      uint64     // no other grammar's
 }
+
+// grammars counts those that were compiled.
+var grammars atomic.Uint64
 
 // Compile returns the grammar of the texts that e matches. Rules that begin with themselves are
 // refused.
@@ -206,6 +212,7 @@ func (b *Builder) Compile(e Expr) (*Grammar, error) {
 		return nil, fmt.Errorf("grammar: %w", err)
 	}
 	g.classes()
+	g.id = grammars.Add(1)
 	return g, nil
 }
 
@@ -426,8 +433,9 @@ func (g *Grammar) classes() {
 	for _, n := range texts {
 		refine(func(c byte) uint8 { return n.dfa.class[c] })
 	}
-	g.members = make([]byte, count)
+	g.members, g.count = make([]byte, count), make([]int, count)
 	for c := range 256 {
 		g.members[g.class[c]] = byte(c)
+		g.count[g.class[c]]++
 	}
 }

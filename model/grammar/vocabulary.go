@@ -6,10 +6,12 @@ import (
 	"slices"
 )
 
-// A Vocabulary is what the tokens of a model are as bytes. It is immutable.
+// A Vocabulary is what the tokens of a model are as bytes. It is immutable, but for what the
+// grammars that are crossed with it remember in it.
 type Vocabulary struct {
 	size         int
 	inner, first trie
+	heads        heads
 }
 
 // A Speller says what tokens are. Both functions return false for tokens that are never text: those

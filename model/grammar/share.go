@@ -1,0 +1,369 @@
+package grammar
+
+import (
+	"crypto/sha256"
+	"encoding/binary"
+	"fmt"
+	"slices"
+	"sync"
+
+	"talf/internal/limits"
+)
+
+// Most masks that take long to compute, those inside strings, agree in nearly all tokens, wherever
+// the string stands: what a token does before it reaches the end of the string depends on the
+// string alone. So a state is divided into what all its stacks have in common, which stands for
+// where the string is, and a head, the stacks above that. The tokens that stay within a head are found
+// once for each head of a vocabulary; only what reads beyond the end of a head is looked at in each
+// state (Dong et al., "XGrammar", 2024, section 3.1, divides tokens likewise, for the top of one stack).
+
+// A head is what tokens do before they read beyond the end of what the head's stacks match.
+type head struct {
+	bits  Mask    // tokens that stay within
+	leave []int32 // trie nodes at which the end may first be reached
+	depth int32   // of the deepest stack
+	work  int     // that finding this took
+	err   error
+}
+
+func (h *head) size() int { return 256 + 8*len(h.bits) + 4*len(h.leave) }
+
+// A headKey says what the stacks of a head match, and with which trie it is crossed.
+type headKey struct {
+	first bool // token of a text
+	whole bool // nothing comes after it
+	sum   [sha256.Size]byte
+}
+
+// heads are those that a vocabulary keeps, within limits.GrammarHeads.
+type heads struct {
+	mu   sync.Mutex
+	kept map[headKey]*head
+	size int
+}
+
+func (h *heads) find(k headKey) *head {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.kept[k]
+}
+
+func (h *heads) keep(k headKey, x *head) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.kept == nil || h.size+x.size() > limits.GrammarHeads {
+		h.kept, h.size = map[headKey]*head{}, 0
+	}
+	h.kept[k] = x
+	h.size += x.size()
+}
+
+// base is the topmost cell that all stacks of s have below their tops and what repeats these; nil: they
+// have nothing in common.
+func (a *Automaton) base(s *State) *cell {
+	var x *cell
+	for i, c := range s.stacks {
+		c = c.below
+		if i == 0 {
+			x = c
+			for x != nil && a.m.g.nodes[x.expr].kind == kindRepeat { // which goes on with the same
+				x = x.below
+			}
+			continue
+		}
+		for c != x {
+			switch {
+			case c == nil || x == nil:
+				return nil
+			case c.depth > x.depth:
+				c = c.below
+			case c.depth < x.depth:
+				x = x.below
+			default:
+				c, x = c.below, x.below
+			}
+		}
+	}
+	return x
+}
+
+// headOf returns the stacks of s above base as a state of their own, which accepts where base goes
+// on; nil if there are too many.
+func (m *machine) headOf(s *State, base *cell) *State {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.begin()
+	var over func(c *cell) *cell
+	over = func(c *cell) *cell {
+		if c == base {
+			return nil
+		}
+		return m.push(c.expr, c.at, over(c.below))
+	}
+	for _, c := range s.stacks {
+		m.todo = append(m.todo, over(c))
+	}
+	if to := m.expand(); to != m.dead {
+		return to
+	}
+	return nil
+}
+
+// rich reports whether so many bytes may follow s that its tokens take long to find.
+func (a *Automaton) rich(s *State) bool {
+	n := 0
+	for class, c := range a.m.g.members {
+		if a.m.step(s, c) != nil {
+			n += a.m.g.count[class]
+		}
+	}
+	return n > 64
+}
+
+// head returns what tokens do within the stacks of s above base, nil if that is of no use.
+func (a *Automaton) head(s *State, base *cell) *head {
+	k, ok := a.key(s, base)
+	if !ok {
+		return nil
+	}
+	h := a.v.heads.find(k)
+	if h == nil {
+		from := a.m.headOf(s, base)
+		if from == nil {
+			return nil
+		}
+		h = &head{bits: make(Mask, (a.v.size+63)/64)}
+		if from.accept && base != nil {
+			h.bits = nil // everything leaves it
+		} else {
+			t := a.trie(s)
+			w := walk{a: a, t: t, out: h.bits, within: base != nil}
+			h.err = w.below(from, 0, 0, int32(len(t.chars)))
+			h.leave, h.depth, h.work = w.leave, w.depth, w.work
+		}
+		a.v.heads.keep(k, h)
+	}
+	if h.bits == nil || base != nil && max(h.depth, base.depth) > limits.GrammarDepth/4 {
+		return nil
+	}
+	return h
+}
+
+// shared computes the tokens of s by a head, and reports false if that is of no use.
+func (a *Automaton) shared(s *State) (*mask, bool) {
+	if !a.rich(s) {
+		return nil, false
+	}
+	base := a.base(s)
+	h := a.head(s, base)
+	if h == nil {
+		return nil, false
+	}
+	if h.err != nil {
+		return &mask{err: h.err}, true
+	}
+	t := a.trie(s)
+	w := walk{a: a, t: t, out: slices.Clone(h.bits), work: h.work}
+	for _, n := range h.leave {
+		text := t.text[t.ids[t.from[n]]][:t.depth[n]+1]
+		w.work += len(text)
+		to := a.Read(s, text)
+		if to == nil { // of too many stacks
+			continue
+		}
+		w.take(n)
+		if err := w.below(to, int(t.depth[n])+1, n+1, t.skip[n]); err != nil {
+			return &mask{err: err}, true
+		}
+	}
+	return &mask{bits: w.out}, true
+}
+
+// maxHead bounds the cells of a head. Strings have below a hundred.
+const maxHead = 1 << 11
+
+// key returns what the head of s is found by, and false if it is large.
+func (a *Automaton) key(s *State, base *cell) (headKey, bool) {
+	k := headKey{first: s.first, whole: base == nil}
+	sums := make([][sha256.Size]byte, 0, len(s.stacks))
+	cells := 0
+	var text []byte
+	for _, c := range s.stacks {
+		text = text[:0]
+		for ; c != base; c = c.below {
+			if cells++; cells > maxHead {
+				return k, false
+			}
+			sum := a.sums.rest(c.expr, c.at, a.trie(s).deep+1)
+			text = append(text, sum[:]...)
+		}
+		sums = append(sums, sha256.Sum256(text))
+	}
+	slices.SortFunc(sums, func(a, b [sha256.Size]byte) int { return slices.Compare(a[:], b[:]) })
+	text = text[:0]
+	for _, sum := range sums {
+		text = append(text, sum[:]...)
+	}
+	k.sum = sha256.Sum256(text)
+	return k, true
+}
+
+// sums say what expressions match, so that those of different grammars can be compared: equal ones
+// match the same. Those that contain themselves are equal to nothing in another grammar.
+type sums struct {
+	g     *Grammar
+	exprs map[Expr][sha256.Size]byte
+	rests map[rest][sha256.Size]byte
+	busy  map[Expr]bool
+}
+
+// A rest is what is left of an expression.
+type rest struct {
+	expr   Expr
+	at     int32
+	lo, hi int32 // of a repeat
+}
+
+func newSums(g *Grammar) *sums {
+	return &sums{g: g, exprs: map[Expr][sha256.Size]byte{}, rests: map[rest][sha256.Size]byte{}, busy: map[Expr]bool{}}
+}
+
+// maxNested bounds the nesting of expressions that are compared between grammars.
+const maxNested = 200
+
+// own is a sum that no other grammar has.
+func (s *sums) own(e Expr, at int32) [sha256.Size]byte {
+	return sha256.Sum256(fmt.Appendf(nil, "grammar %d, expression %d after %d", s.g.id, e, at))
+}
+
+// expr is the sum of a whole expression.
+func (s *sums) expr(e Expr) (sum [sha256.Size]byte) {
+	if sum, ok := s.exprs[e]; ok {
+		return sum
+	}
+	if s.busy[e] || len(s.busy) > maxNested {
+		return s.own(e, 0)
+	}
+	s.busy[e] = true
+	sum = s.make(e, 0, 0, 0)
+	delete(s.busy, e)
+	s.exprs[e] = sum
+	return sum
+}
+
+// rest is the sum of what is left of an expression of which at parts are done. Counts of repetitions
+// that no token reaches, since it has fewer than far bytes, are equal.
+func (s *sums) rest(e Expr, at int32, far int) [sha256.Size]byte {
+	r := rest{expr: e, at: at}
+	if n := &s.g.nodes[e]; n.kind == kindRepeat {
+		r.at, r.lo, r.hi = 0, max(n.min-at, 0), n.max
+		if r.hi != Unbounded {
+			r.hi -= at
+		}
+		if !n.loose {
+			r.lo, r.hi = min(r.lo, int32(far)), min(r.hi, int32(far))
+		}
+	}
+	sum, ok := s.rests[r]
+	if !ok {
+		if len(s.rests) > maxRests {
+			clear(s.rests)
+		}
+		sum = s.make(e, r.at, r.lo, r.hi)
+		s.rests[r] = sum
+	}
+	return sum
+}
+
+// maxRests bounds what is remembered of a grammar, to below a megabyte.
+const maxRests = 1 << 12
+
+func (s *sums) make(e Expr, at, lo, hi int32) [sha256.Size]byte {
+	n := &s.g.nodes[e]
+	text := []byte{byte(n.kind)}
+	switch n.kind {
+	case kindBytes:
+		for _, w := range n.set {
+			text = binary.LittleEndian.AppendUint64(text, w)
+		}
+	case kindText:
+		text = append(text, n.text[at:]...)
+	case kindDFA:
+		d := n.dfa.from(at)
+		if d == nil {
+			return s.own(e, at)
+		}
+		text = d.append(text)
+	case kindRepeat:
+		if s.busy[e] { // as a whole
+			lo, hi = n.min, n.max
+		}
+		text = binary.LittleEndian.AppendUint32(text, uint32(lo))
+		text = binary.LittleEndian.AppendUint32(text, uint32(hi))
+		if n.loose {
+			text = append(text, 1)
+		}
+	}
+	for i, k := range n.kids {
+		if i >= int(at) {
+			sum := s.expr(k)
+			text = append(text, sum[:]...)
+		}
+	}
+	return sha256.Sum256(text)
+}
+
+// maxCompared bounds the states of automata that are compared between grammars.
+const maxCompared = 256
+
+// from returns the automaton of what d accepts from a state on, numbered by what it accepts: classes
+// by their first byte, states in the order in which those lead to them; nil if it is large.
+func (d *DFA) from(at int32) *DFA {
+	d = d.reached(at)
+	if d == nil {
+		return nil
+	}
+	return d.merged().reached(0)
+}
+
+// reached returns the automaton of the states that one reaches, in that order; nil if there are many.
+func (d *DFA) reached(at int32) *DFA {
+	id := map[int32]int32{at: 0}
+	states := []int32{at}
+	out := &DFA{class: d.class, classes: d.classes}
+	for i := 0; i < len(states); i++ {
+		out.accept = append(out.accept, d.accept[states[i]])
+		for _, to := range d.next[int(states[i])*d.classes:][:d.classes] {
+			n := int32(-1)
+			if to >= 0 {
+				var ok bool
+				if n, ok = id[to]; !ok {
+					n = int32(len(states))
+					id[to] = n
+					states = append(states, to)
+				}
+			}
+			out.next = append(out.next, n)
+		}
+		if len(states) > maxCompared {
+			return nil
+		}
+	}
+	return out
+}
+
+// append spells d.
+func (d *DFA) append(text []byte) []byte {
+	text = append(text, d.class[:]...)
+	for _, a := range d.accept {
+		if a {
+			text = append(text, 1)
+		} else {
+			text = append(text, 0)
+		}
+	}
+	for _, to := range d.next {
+		text = binary.LittleEndian.AppendUint32(text, uint32(to))
+	}
+	return text
+}

@@ -1,0 +1,133 @@
+package grammar
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"testing"
+)
+
+// words returns a vocabulary of texts; the first token of a text drops a space.
+func words(t testing.TB, tokens []string) *Vocabulary {
+	text := func(id int32) ([]byte, bool) {
+		if int(id) >= len(tokens) {
+			return nil, false
+		}
+		return []byte(tokens[id]), true
+	}
+	first := func(id int32) ([]byte, bool) {
+		b, ok := text(id)
+		if ok && len(b) > 1 && b[0] == ' ' {
+			b = b[1:]
+		}
+		return b, ok
+	}
+	v, err := NewVocabulary(Speller{Size: len(tokens) + 3, Bytes: text, First: first})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return v
+}
+
+// anything draws an expression in which strings, counts and automata stand in many contexts.
+func anything(b *Builder, r *rand.Rand, depth int, rule Expr) Expr {
+	var set ByteSet
+	set.AddRange('a', 'h')
+	wide := b.Runes([]Range{{' ', '!'}, {'#', '~'}, {0xA0, 0x2FF}})
+	str := func(lo, hi int) Expr { return b.Seq(b.Text(`"`), b.Repeat(wide, lo, hi), b.Text(`"`)) }
+	if depth == 0 {
+		switch r.IntN(6) {
+		case 0:
+			return str(0, Unbounded)
+		case 1:
+			lo := r.IntN(4)
+			return str(lo, lo+1+r.IntN(40))
+		case 2:
+			d, err := b.DFA(b.Repeat(wide, r.IntN(3), Unbounded))
+			if err != nil {
+				panic(err)
+			}
+			return b.Seq(b.Text(`"`), b.Automaton(d), b.Text(`"`))
+		case 3:
+			return b.Repeat(wide, 1, Unbounded)
+		case 4:
+			return b.Seq(b.Text("ab"), b.Bytes(set))
+		}
+		return b.Seq(b.Text("["), rule, b.Text("]"))
+	}
+	sub := func() Expr { return anything(b, r, depth-1, rule) }
+	switch r.IntN(4) {
+	case 0:
+		return b.Alt(sub(), sub())
+	case 1:
+		return b.Repeat(b.Seq(sub(), b.Text(",")), 0, 1+r.IntN(3))
+	case 2:
+		return b.Optional(sub())
+	}
+	return b.Seq(sub(), b.Text(":"), sub())
+}
+
+// Masks that are computed by what grammars have in common are those of the whole trie, in any order
+// of grammars and states, and Next agrees with them.
+func TestSharedMasksAreThoseOfTheTrie(t *testing.T) {
+	r := rand.New(rand.NewPCG(5, 8))
+	var tokens []string
+	for c := range 256 {
+		tokens = append(tokens, string([]byte{byte(c)}))
+	}
+	letters := []string{"a", "b", `"`, `",`, ":", "[", "]", " ", "é", "\xc3", "\xa9", "x", `":"`, "ab"}
+	for range 600 {
+		text := ""
+		for range 1 + r.IntN(5) {
+			text += letters[r.IntN(len(letters))]
+		}
+		tokens = append(tokens, text)
+	}
+	v := words(t, tokens)
+	used, again := 0, 0
+	for trial := range 120 {
+		b := NewBuilder()
+		rule := b.Rule("r")
+		b.Define(rule, anything(b, r, 2, rule))
+		g, err := b.Compile(rule)
+		if err != nil {
+			continue
+		}
+		a, err := NewAutomaton(g, v)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for range 4 {
+			s := a.Start()
+			for range 12 {
+				a.mu.Lock()
+				heads := len(v.heads.kept)
+				m, ok := a.shared(s)
+				plain := a.plain(s)
+				a.mu.Unlock()
+				if ok {
+					used++
+					if len(v.heads.kept) == heads {
+						again++
+					}
+					if !slices.Equal(m.bits, plain.bits) || fmt.Sprint(m.err) != fmt.Sprint(plain.err) {
+						t.Fatalf("trial %d: %d tokens, the whole trie gives %d", trial, m.bits.Count(), plain.bits.Count())
+					}
+				}
+				if plain.bits.Count() == 0 {
+					break
+				}
+				id := r.Int32N(int32(len(tokens)))
+				for !plain.bits.Has(id) {
+					id = (id + 1) % int32(len(tokens))
+				}
+				if s = a.Next(s, id); s == nil {
+					t.Fatalf("trial %d: token %q is allowed and leads nowhere", trial, tokens[id])
+				}
+			}
+		}
+	}
+	if t.Logf("%d masks by %d heads, %d of them by heads that were known", used, len(v.heads.kept), again); used < 1000 || again < used/2 {
+		t.Error("that tests too little")
+	}
+}
