@@ -237,7 +237,7 @@ func TestAcceptanceLossesAreThoseOfTheirFormulas(t *testing.T) {
 			{"eal:w_cls=0.25", func(m *model, _ held) float64 { return m.eal(false, 0.25) }, heldBy("all", 0)},
 		} {
 			t.Run(fmt.Sprintf("%s, tail %v", c.spec, tail), func(t *testing.T) {
-				for range 10 {
+				for range 4 {
 					m := grow(r, tail)
 					h := c.held(m)
 					got, grads := m.run(t, c.spec, grow(r, tail))
