@@ -135,7 +135,7 @@ func (a accept) Plan(d Labelling) (Plan, error) {
 	if d.K != 0 && d.K < d.Branch && p.Levels > 1 {
 		return Plan{}, fmt.Errorf("the data hold %d labels of a node, want at least the %d of its children", d.K, d.Branch)
 	}
-	p.Held = a.adapts || a.reach == reachOverlap && p.Levels > 1
+	p.Held = a.adapts || a.node != nil && a.reach == reachOverlap && p.Levels > 1
 	return p, nil
 }
 
