@@ -23,7 +23,8 @@ import (
 type DType uint8
 
 // The element types. Activations are F32. F16 and BF16 are storage types. Weights are
-// packed as F32, BF16 or Q8, which is 8-bit integers with a scale for every 32 of them.
+// packed as F32, BF16, Q8, which is 8-bit integers with a scale for every 32 of them, or Q4,
+// which keeps Blocks of 4-bit integers as they are and packs everything else as Q8.
 const (
 	F32 DType = iota
 	F16
@@ -31,6 +32,7 @@ const (
 	I32
 	Q8
 	Blocks // a storage type of files, which a BlockReader reads
+	Q4
 )
 
 // Size returns the bytes of one element, or 0 if elements share bytes.
@@ -38,7 +40,7 @@ func (t DType) Size() int {
 	switch t {
 	case F16, BF16:
 		return 2
-	case Q8, Blocks:
+	case Q8, Blocks, Q4:
 		return 0
 	}
 	return 4
@@ -57,6 +59,8 @@ func (t DType) String() string {
 		return "I32"
 	case Q8:
 		return "Q8"
+	case Q4:
+		return "Q4"
 	}
 	return "DType(?)"
 }
@@ -105,7 +109,25 @@ type BlockReader interface {
 	// Q8 sets q and d to int8s and a float16 for every Q8Block of them whose products are exactly the
 	// elements of the blocks in src, and reports whether there are such.
 	Q8(q, d, src []byte) bool
+	// FourBit returns the kind of blocks of 4-bit integers that these are.
+	FourBit() FourBit
+	// Nibbles sets q to the integers of the elements of the blocks in src, one a byte, and scales
+	// to their scales as FourBit describes them. It is not for NotFourBit.
+	Nibbles(q, scales, src []byte)
 }
+
+// A FourBit is a kind of blocks whose elements are integers q from 0 to 15 with scales.
+type FourBit uint8
+
+// The kinds of blocks. All products in them are exact in float32.
+const (
+	NotFourBit FourBit = iota
+	// Centred elements are d·(q−8). The scales are a float16 d for every 32 of them.
+	Centred
+	// WithMinima elements are d·sc·q − dm·mn. The scales of every 256 of them are 20 bytes:
+	// float16 d and dm, then sc and mn from 0 to 63 of every 32, eight bytes each.
+	WithMinima
+)
 
 // Row returns the bytes of n elements of a row of Blocks from element k on, which are whole blocks.
 func (m *Matrix) Row(row, k, n int) []byte {
@@ -150,7 +172,9 @@ type Device interface {
 	Arithmetic() string
 	Alloc(t DType, shape ...int) (Buffer, error)
 	// Pack stacks parts, which share Cols, into one weight [ΣRows][Cols] of F32,
-	// BF16 or Q8.
+	// BF16, Q8, or Q4 if the device has that. Products with the integers of a weight
+	// packed as Q4 have the bits that they have with the same ones in Q8, if activations
+	// are rounded alike.
 	Pack(as DType, parts ...Matrix) (Weight, error)
 	NewKV(c KVConfig) (KV, error)
 	Queue() Queue

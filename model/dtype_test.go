@@ -175,11 +175,11 @@ func TestPromptsHaveTheSameBitsForEveryFormat(t *testing.T) {
 	}
 }
 
-// TestOnePlaneHasTheSameBitsEverywhere checks the same promise for 8-bit activations.
-func TestOnePlaneHasTheSameBitsEverywhere(t *testing.T) {
+// TestEightBitActivationsHaveTheSameBitsEverywhere checks the same promise for them.
+func TestEightBitActivationsHaveTheSameBitsEverywhere(t *testing.T) {
 	dir := modeltest.Random(t, modeltest.Default(), 6)
 	one := func(class kern.Class, threads int) *model.Model {
-		d, err := cpu.New(cpu.Config{Class: class, Threads: threads, OnePlane: true})
+		d, err := cpu.New(cpu.Config{Class: class, Threads: threads, ActBits: 8})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -254,7 +254,7 @@ func (m *Model) limit(t arch.Tensor) float32 {
 	case t.Cols == 0:
 	case m.opt.DType == compute.BF16:
 		return math.Float32frombits(0x7f7f8000) // rounds to infinity
-	case m.opt.DType == compute.Q8:
+	case m.opt.DType == compute.Q8 || m.opt.DType == compute.Q4:
 		return 127*65504 + 0.5 // beyond 127 of the largest scales, which are float16
 	}
 	return infinite

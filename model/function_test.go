@@ -32,7 +32,7 @@ func TestTheFunctionIsHowAModelIsComputed(t *testing.T) {
 		"threads": of(cpu.Config{Class: kern.Portable, Threads: 2}, model.Default()),
 		"class":   of(cpu.Config{Class: kern.Best(), Threads: 1}, model.Default()),
 		"rows":    of(plain, with(func(o *model.Options) { o.MaxRows = 3 })),
-		"8 bits of activations, of which f32 knows nothing": of(cpu.Config{Class: kern.Portable, Threads: 1, OnePlane: true}, model.Default()),
+		"8 bits of activations, of which f32 knows nothing": of(cpu.Config{Class: kern.Portable, Threads: 1, ActBits: 8}, model.Default()),
 	} {
 		if d := m.Function().Against(base); d != nil {
 			t.Errorf("%s: %s", what, d.Since("it was made"))
@@ -43,7 +43,7 @@ func TestTheFunctionIsHowAModelIsComputed(t *testing.T) {
 		"the type of keys and values is bf16, it was made with f32":                                              of(plain, with(func(o *model.Options) { o.KV = compute.BF16 })),
 		"the type of weights is bf16, it was made with f32":                                                      of(plain, with(func(o *model.Options) { o.DType = compute.BF16 })),
 		"the type of weights is q8, it was made with f32; the type of activations in products is int16, not f32": of(plain, q8),
-		"the type of weights is q8, it was made with f32; the type of activations in products is int8, not f32":  of(cpu.Config{Class: kern.Portable, Threads: 1, OnePlane: true}, q8),
+		"the type of weights is q8, it was made with f32; the type of activations in products is int8, not f32":  of(cpu.Config{Class: kern.Portable, Threads: 1, ActBits: 8}, q8),
 	} {
 		if got := m.Function().Against(base).Since("it was made"); got != want {
 			t.Errorf("%q, want %q", got, want)

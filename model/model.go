@@ -26,7 +26,7 @@ var ErrContext = errors.New("beyond the model's last position")
 
 // Options say how a model is loaded.
 type Options struct {
-	DType   compute.DType // of packed weights: F32, BF16 or Q8
+	DType   compute.DType // of packed weights: F32, BF16, Q8, or Q4 if some are stored in 4-bit blocks
 	KV      compute.DType // of keys and values: F32 or BF16
 	MaxRows int           // maximum rows of one internal pass; larger batches run in blocks of rows
 	// Lazy postpones packing the weights until the model first runs or a draft head is
@@ -46,6 +46,8 @@ type Options struct {
 	// otherwise refused with a *safetensors.ValueError. Draft heads are never refused,
 	// because they cannot change what their target says: see Model.Flaw.
 	AllowNonFinite bool
+
+	four map[string]bool // for Q4: the tensors that are stored in 4-bit blocks
 }
 
 // Default returns the options for CPU decoding.
@@ -56,8 +58,8 @@ const maxRows = 1 << 16
 
 // Validate reports the first invalid option.
 func (o Options) Validate() error {
-	if o.DType != compute.F32 && o.DType != compute.BF16 && o.DType != compute.Q8 {
-		return fmt.Errorf("weights as %v are not supported, want F32, BF16 or Q8", o.DType)
+	if o.DType != compute.F32 && o.DType != compute.BF16 && o.DType != compute.Q8 && o.DType != compute.Q4 {
+		return fmt.Errorf("weights as %v are not supported, want F32, BF16, Q8 or Q4", o.DType)
 	}
 	if o.KV != compute.F32 && o.KV != compute.BF16 {
 		return fmt.Errorf("keys and values as %v are not supported, want F32 or BF16", o.KV)
@@ -241,6 +243,11 @@ func newModel(spec *arch.Spec, set *safetensors.Set, dev compute.Device, opt Opt
 	}
 	if err := spec.Validate(); err != nil {
 		return nil, fmt.Errorf("%s: %w", set.Name, err)
+	}
+	if opt.DType == compute.Q4 {
+		if opt.four = FourBit(set); len(opt.four) == 0 && !spec.Draft {
+			return nil, fmt.Errorf("%s: no matrix is stored in 4 bits, which weights as Q4 keep: want some in blocks of Q4_0 or Q4_K", set.Name)
+		}
 	}
 	if !opt.Lazy {
 		if err := fits(set.Name, spec, dev, opt); err != nil {

@@ -38,10 +38,10 @@ func Plan(spec *arch.Spec, dev compute.Planner, opt Options) Footprint {
 		case t.Role == arch.Q || t.Role == arch.K:
 			stacked += t.Rows
 		case t.Role == arch.V:
-			f.Weights += dev.WeightBytes(opt.DType, stacked+t.Rows, t.Cols)
+			f.Weights += dev.WeightBytes(opt.packed(t.Name), stacked+t.Rows, t.Cols)
 			stacked = 0
 		default:
-			f.Weights += dev.WeightBytes(opt.DType, t.Rows, t.Cols)
+			f.Weights += dev.WeightBytes(opt.packed(t.Name), t.Rows, t.Cols)
 		}
 	}
 	h, q, kv := spec.Hidden, spec.Heads*spec.HeadDim, spec.KVHeads*spec.HeadDim
@@ -64,6 +64,14 @@ func Plan(spec *arch.Spec, dev compute.Planner, opt Options) Footprint {
 	}
 	f.Work += dev.WorkBytes(kvConfig(spec, opt), spec.Heads, width, planRows, opt.Positions)
 	return f
+}
+
+// packed returns the type that a matrix takes memory as.
+func (o *Options) packed(name string) compute.DType {
+	if o.DType == compute.Q4 && !o.four[name] {
+		return compute.Q8
+	}
+	return o.DType
 }
 
 func kvConfig(spec *arch.Spec, opt Options) compute.KVConfig {

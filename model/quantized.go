@@ -33,6 +33,19 @@ func Stored(set *safetensors.Set) compute.DType {
 	return compute.F32
 }
 
+// FourBit returns the matrices of a set that weights as Q4 keep as they are stored: in blocks of
+// 4-bit integers.
+func FourBit(set *safetensors.Set) map[string]bool {
+	four := make(map[string]bool)
+	for _, name := range set.Names() {
+		t, _ := set.Describe(name)
+		if b := ggml.Blocks(t.DType); b != nil && b.FourBit() != compute.NotFourBit {
+			four[name] = true
+		}
+	}
+	return four
+}
+
 // scales returns the scales of a quantised matrix [rows][cols].
 func (l *loader) scales(name string, rows, cols int) []byte {
 	name += ScaleSuffix

@@ -29,6 +29,9 @@ func (r blocksOf64) Q8(q, d, src []byte) bool {
 	return r.exact
 }
 
+func (blocksOf64) FourBit() compute.FourBit      { return compute.NotFourBit }
+func (blocksOf64) Nibbles(_, _ []byte, _ []byte) { panic("not of 4 bits") }
+
 // scaleOf reads one of the powers of two that blocksAgree writes as a float16.
 func scaleOf(b []byte) float32 {
 	return 1 / float32(int(1)<<(15-binary.LittleEndian.Uint16(b)>>10))

@@ -8,13 +8,15 @@ import (
 	"talf/compute/cpu/topology"
 )
 
-// WeightBytes returns the memory of a packed weight.
+// WeightBytes returns the memory of a packed weight; as Q4, of one in 4-bit blocks.
 func (d *Device) WeightBytes(as compute.DType, out, in int) int64 {
 	switch as {
 	case compute.BF16:
 		return 2 * int64(kern.BF16Len(out, in))
 	case compute.Q8:
 		return int64(kern.Q8Len(out, in))
+	case compute.Q4: // of 4-bit blocks, the larger ones
+		return int64(panels(out)) * int64(kern.Q8Blocks(in)) * kern.Q4KBlockLen / (kern.Q4KBlock / kern.Q8Block)
 	}
 	return 4 * int64(kern.PanelLen(out, in))
 }

@@ -29,10 +29,10 @@ const EnvClass = "TALF_CPU"
 type Config struct {
 	Class   kern.Class // kernels to use
 	Threads int        // workers, the calling goroutine included
-	// OnePlane rounds activations to 8 bits instead of 16 for products with Q8
-	// weights, and with BF16 weights where tiles multiply them: faster with many
-	// rows, less exact.
-	OnePlane bool
+	// ActBits are what activations are rounded to for products with Q8 and Q4 weights, and with
+	// BF16 weights where tiles multiply them: 16, or 8, which is faster with many rows and less
+	// exact. 0 is 8 for weights packed as Q4 and 16 for others.
+	ActBits int
 }
 
 // Default returns the fastest class of this machine, or the one that EnvClass names, and as many
@@ -66,7 +66,18 @@ func (c Config) Validate() error {
 	if c.Threads < 1 || c.Threads > maxThreads {
 		return fmt.Errorf("cpu: %d threads, want 1..%d", c.Threads, maxThreads)
 	}
+	if c.ActBits != 0 && c.ActBits != 8 && c.ActBits != 16 {
+		return fmt.Errorf("cpu: activations of %d bits, want 8 or 16", c.ActBits)
+	}
 	return nil
+}
+
+// planes returns the number of bytes that activations are rounded to for weights packed as t.
+func (c Config) planes(t compute.DType) int {
+	if c.ActBits == 8 || c.ActBits == 0 && t == compute.Q4 {
+		return 1
+	}
+	return 2
 }
 
 // A Device computes on the CPU. It is safe for concurrent use: operations of
@@ -118,15 +129,12 @@ func (d *Device) Abilities() compute.DeviceAbilities {
 // rounding returns "f32" where activations are not rounded, otherwise what to: integers
 // with a scale, or the tiles' one or two bfloat16 for an activation.
 func (d *Device) rounding(weights compute.DType) string {
+	planes := d.cfg.planes(weights)
 	switch {
-	case weights == compute.Q8 && d.cfg.OnePlane:
-		return "int8"
-	case weights == compute.Q8:
-		return "int16"
-	case weights == compute.BF16 && d.k.GemmSplit != nil && d.cfg.OnePlane:
-		return "amx bf16"
+	case weights == compute.Q8 || weights == compute.Q4:
+		return [...]string{1: "int8", "int16"}[planes]
 	case weights == compute.BF16 && d.k.GemmSplit != nil:
-		return "amx 2×bf16"
+		return [...]string{1: "amx bf16", "amx 2×bf16"}[planes]
 	}
 	return "f32"
 }

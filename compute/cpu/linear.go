@@ -51,7 +51,7 @@ func (q *Queue) linear(op string, dst, peaks, x compute.Buffer, l *compute.Linea
 		t.a = q.normed
 	}
 	if t.form = w.form(q.dev.k); t.form != nil {
-		t.acts, t.lda, t.planes = q.round(t.form, t.a, n, w.in)
+		t.acts, t.lda, t.planes = q.round(t.form, t.a, n, w.in, w.DType())
 	}
 	t.start(q.pool)
 	runtime.KeepAlive(l)
@@ -76,6 +76,15 @@ var integers = form{
 	},
 }
 
+// nibbles is the form for weights packed as Q4.
+var nibbles = form{
+	size:  integers.size,
+	round: integers.round,
+	gemm: func(f *kern.Funcs, c []float32, ldc int, a []uint32, lda int, b *packed, p, m, _, planes int) {
+		b.q4.gemm(f, c, ldc, a, lda, p, m, planes)
+	},
+}
+
 // halves is the form for bfloat16 weights on tiles.
 var halves = form{
 	size: kern.BF16ALen,
@@ -92,6 +101,8 @@ func (w *weight) form(k *kern.Funcs) *form {
 	switch {
 	case w.q8 != nil:
 		return &integers
+	case w.q4 != nil:
+		return &nibbles
 	case w.half != nil && k.GemmSplit != nil:
 		return &halves
 	}
@@ -112,13 +123,10 @@ func (t *roundTask) run(w *worker, part int) {
 	}
 }
 
-// round returns the n rows of x [n][k] in a form, ld elements apart, valid until
-// the next call.
-func (q *Queue) round(f *form, x []float32, n, k int) (acts []uint32, ld, planes int) {
-	planes = 2
-	if q.dev.cfg.OnePlane {
-		planes = 1
-	}
+// round returns the n rows of x [n][k] in a form for weights packed as as, ld elements apart, valid
+// until the next call.
+func (q *Queue) round(f *form, x []float32, n, k int, as compute.DType) (acts []uint32, ld, planes int) {
+	planes = q.dev.cfg.planes(as)
 	ld = f.size(k, planes)
 	t := &q.rounds
 	*t = roundTask{form: f, dst: slab.Resize(t.dst, n*ld), x: x, n: n, k: k, ld: ld, planes: planes, per: rowsPerPart(n, k/4)}

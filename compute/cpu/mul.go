@@ -126,6 +126,8 @@ func (t *mulTask) bytes() (n int) {
 	switch {
 	case t.b.q8 != nil:
 		n = kern.Q8PanelLen(t.k)
+	case t.b.q4 != nil:
+		n = t.b.q4.bytes() / len(t.b.q4.kind)
 	case t.b.half != nil:
 		n = 2 * kern.BF16PanelLen(t.k)
 	default:

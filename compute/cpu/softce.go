@@ -176,8 +176,8 @@ func checkLabels(l *compute.SoftLabels, v, n int) {
 // A weight keeps both; a buffer may have changed and is packed anew.
 func (q *Queue) head(op string, w compute.Buffer, v, hidden int, gradients bool) (forward, back packed) {
 	if t, ok := w.(*weight); ok {
-		if t.q8 != nil {
-			panic("cpu: " + op + ": the weight is Q8")
+		if t.q8 != nil || t.q4 != nil {
+			panic(fmt.Sprintf("cpu: %s: the weight is %v", op, t.DType()))
 		}
 		if gradients {
 			back = t.backward(q)
@@ -208,6 +208,8 @@ func (w *weight) DType() compute.DType {
 		return compute.BF16
 	case w.q8 != nil:
 		return compute.Q8
+	case w.q4 != nil:
+		return compute.Q4
 	}
 	return compute.F32
 }

@@ -8,7 +8,7 @@ import (
 	"talf/compute/cpu/kern"
 )
 
-// A weight is a matrix in panels of 32 outputs, in one of three formats.
+// A weight is a matrix in panels of 32 outputs, in one of four formats.
 type weight struct {
 	out, in int
 	packed
@@ -26,13 +26,14 @@ type packed struct {
 	panels []float32 // [⌈out/32⌉][in][32]
 	half   []uint16  // kern's bfloat16 panels
 	q8     []byte    // kern's q8 panels
+	q4     *panels4
 }
 
 func (w *weight) Out() int { return w.out }
 func (w *weight) In() int  { return w.in }
 
 // Bytes returns the memory that a product reads.
-func (w *weight) Bytes() int { return 4*len(w.panels) + 2*len(w.half) + len(w.q8) }
+func (w *weight) Bytes() int { return 4*len(w.panels) + 2*len(w.half) + len(w.q8) + w.q4.bytes() }
 
 // row widens output o to dst [in].
 func (w *weight) row(dst []float32, o int) {
@@ -41,6 +42,8 @@ func (w *weight) row(dst []float32, o int) {
 		kern.UnpackBF16(dst, w.half, o)
 	case w.q8 != nil:
 		kern.UnpackQ8(dst, w.q8, o)
+	case w.q4 != nil:
+		w.q4.row(dst, o)
 	default:
 		src := w.panels[o/panel*w.in*panel+o%panel:]
 		for i := range dst {
@@ -57,7 +60,7 @@ func weightOf(op string, w compute.Weight) *weight {
 	return p
 }
 
-// Pack packs parts, stacked, as F32, BF16 or Q8.
+// Pack packs parts, stacked, as F32, BF16, Q8 or Q4.
 func (d *Device) Pack(as compute.DType, parts ...compute.Matrix) (compute.Weight, error) {
 	if len(parts) == 0 {
 		return nil, fmt.Errorf("cpu: pack: no matrix")
@@ -97,8 +100,11 @@ func (d *Device) Pack(as compute.DType, parts ...compute.Matrix) (compute.Weight
 		w.half, w.mem = hugeAlloc[uint16](&d.mem, kern.BF16Len(w.out, w.in))
 	case compute.Q8:
 		w.q8, w.mem = hugeAlloc[byte](&d.mem, kern.Q8Len(w.out, w.in))
+	case compute.Q4:
+		w.q4 = plan4(parts, w.out, w.in)
+		w.q4.mem, w.mem = hugeAlloc[byte](&d.mem, w.q4.bytes())
 	default:
-		return nil, fmt.Errorf("cpu: pack as %v: want F32, BF16 or Q8", as)
+		return nil, fmt.Errorf("cpu: pack as %v: want F32, BF16, Q8 or Q4", as)
 	}
 	d.pool.run(&packTask{dst: w.packed, parts: parts, out: w.out, in: w.in}, panels(w.out))
 	return w, nil
@@ -116,13 +122,19 @@ type packTask struct {
 func (t *packTask) run(w *worker, part int) {
 	const step = 256 // a multiple of every format's block of k
 	n := min(kern.Panel, t.out-part*kern.Panel)
-	if t.dst.q8 != nil && t.stored() {
-		t.copyQ8(part, n)
+	if t.dst.q4 != nil && t.dst.q4.kind[part] != compute.NotFourBit {
+		t.pack4(part, n)
 		t.done(part*kern.Panel, part*kern.Panel+n)
 		return
 	}
-	if t.dst.q8 != nil && t.inBlocks() {
-		t.packBlocks(w, part, n)
+	q8 := t.q8(part)
+	if q8 != nil && t.stored() {
+		t.copyQ8(q8, part, n)
+		t.done(part*kern.Panel, part*kern.Panel+n)
+		return
+	}
+	if q8 != nil && t.inBlocks() {
+		t.packBlocks(q8, w, part, n)
 		t.done(part*kern.Panel, part*kern.Panel+n)
 		return
 	}
@@ -142,10 +154,21 @@ func (t *packTask) run(w *worker, part int) {
 		case d.half != nil:
 			kern.PackBF16(d.half[part*kern.BF16PanelLen(t.in)+kern.BF16PanelLen(k):], buf, n, s, step)
 		default:
-			kern.PackQ8(d.q8[part*kern.Q8PanelLen(t.in)+kern.Q8PanelLen(k):], buf, n, s, step)
+			kern.PackQ8(q8[kern.Q8PanelLen(k):], buf, n, s, step)
 		}
 	}
 	t.done(part*kern.Panel, part*kern.Panel+n)
+}
+
+// q8 returns the memory of a panel that becomes q8, or nil.
+func (t *packTask) q8(panel int) []byte {
+	switch {
+	case t.dst.q8 != nil:
+		return t.dst.q8[panel*kern.Q8PanelLen(t.in):][:kern.Q8PanelLen(t.in)]
+	case t.dst.q4 != nil:
+		return t.dst.q4.panel(panel)
+	}
+	return nil
 }
 
 // each calls f for each output j < n of a panel, with the matrix that it comes from and
@@ -190,9 +213,8 @@ func (t *packTask) stored() bool {
 }
 
 // copyQ8 packs n outputs of one panel from stored integers and scales, unchanged.
-func (t *packTask) copyQ8(panel, n int) {
+func (t *packTask) copyQ8(dst []byte, panel, n int) {
 	blocks := kern.Q8Blocks(t.in)
-	dst := t.dst.q8[panel*kern.Q8PanelLen(t.in):]
 	t.each(panel, n, func(j int, m *compute.Matrix, row int) {
 		q, d := m.Data[row*t.in:][:t.in], m.Scales[row*blocks*2:]
 		for b := range blocks {
@@ -214,9 +236,8 @@ func (t *packTask) inBlocks() bool {
 
 // packBlocks packs n outputs of one panel as q8. A row that is in q8, or in blocks which q8 has
 // exactly, keeps its integers; the others are quantised.
-func (t *packTask) packBlocks(w *worker, panel, n int) {
+func (t *packTask) packBlocks(dst []byte, w *worker, panel, n int) {
 	blocks := kern.Q8Blocks(t.in)
-	dst := t.dst.q8[panel*kern.Q8PanelLen(t.in):]
 	ints, scales, x := make([]byte, t.in), make([]byte, 2*blocks), w.buf(0, t.in)
 	t.each(panel, n, func(j int, m *compute.Matrix, row int) {
 		q, d := ints, scales

@@ -14,8 +14,8 @@ import (
 
 // A Config says how a device computes, whichever it is. The zero Config is valid.
 type Config struct {
-	Threads  int  // of the CPU; 0: one for each core that it finds
-	OnePlane bool // of the CPU: see cpu.Config; other devices refuse it
+	Threads int // of the CPU; 0: one for each core that it finds
+	ActBits int // of the CPU: see cpu.Config; other devices refuse 8
 	// TrainBF16 rounds what training multiplies to bfloat16; the CPU refuses it.
 	TrainBF16 bool
 	// Log, unless nil, is told what costs time on this machine.
@@ -52,7 +52,7 @@ func Open(n Name, c Config) (compute.Device, error) {
 		}
 		return OpenCPU(c)
 	}
-	if c.OnePlane {
+	if c.ActBits == 8 {
 		return nil, fmt.Errorf("devices: activations of 8 bits are for the CPU, %s has 16", n)
 	}
 	return k.open(ordinal, c)
@@ -64,7 +64,7 @@ func OpenCPU(c Config) (*cpu.Device, error) {
 	if c.Threads > 0 {
 		cfg.Threads = c.Threads
 	}
-	cfg.OnePlane = c.OnePlane
+	cfg.ActBits = c.ActBits
 	d, err := cpu.New(cfg)
 	if err != nil {
 		return nil, fmt.Errorf("open the CPU device: %w", err)

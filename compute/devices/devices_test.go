@@ -70,11 +70,11 @@ func TestDevicesOfDifferentModelsDoNotWorkTogether(t *testing.T) {
 }
 
 func TestOpen(t *testing.T) {
-	d, err := Open("", Config{Threads: 1, OnePlane: true})
+	d, err := Open("", Config{Threads: 1, ActBits: 8})
 	if err != nil {
 		t.Fatal(err)
 	}
-	if c := d.(*cpu.Device).Config(); c.Threads != 1 || !c.OnePlane || d.Arithmetic() != "" {
+	if c := d.(*cpu.Device).Config(); c.Threads != 1 || c.ActBits != 8 || d.Arithmetic() != "" {
 		t.Errorf("the CPU with %+v, arithmetic %q", c, d.Arithmetic())
 	}
 	if err := d.Close(); err != nil {
@@ -83,7 +83,7 @@ func TestOpen(t *testing.T) {
 	for _, c := range []struct {
 		name Name
 		Config
-	}{{CPU, Config{TrainBF16: true}}, {CPU, Config{Threads: 1 << 30}}, {"cuda:0", Config{OnePlane: true}}, {"cuda:4096", Config{}}} {
+	}{{CPU, Config{TrainBF16: true}}, {CPU, Config{Threads: 1 << 30}}, {"cuda:0", Config{ActBits: 8}}, {"cuda:4096", Config{}}} {
 		if d, err := Open(c.name, c.Config); err == nil {
 			t.Errorf("%s opens with %+v", c.name, c.Config)
 			d.Close()
@@ -107,7 +107,7 @@ func TestExamine(t *testing.T) {
 }
 
 func TestActivationsHaveEightOrSixteenBits(t *testing.T) {
-	for in, ok := range map[string]bool{"8": true, "16": true, "": false, "32": false, "08": false} {
+	for in, ok := range map[string]bool{"8": true, "16": true, "auto": true, "": false, "32": false, "08": false} {
 		var b ActBits
 		if err := b.Set(in); (err == nil) != ok || ok && b.String() != in {
 			t.Errorf("%q: %v, %v", in, &b, err)

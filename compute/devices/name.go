@@ -1,6 +1,7 @@
 package devices
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"slices"
@@ -219,23 +220,34 @@ func (n Name) info() *Info {
 	return nil
 }
 
-// ActBits is the number of bits of the activations that q8 weights are multiplied by: 8
-// or 16. It is the value of a command's flag.
+// ActBits is the number of bits of the activations that q8 and q4 weights are multiplied by: 8
+// or 16, or 0, which depends on the weights. It is the value of a command's flag.
 type ActBits int
 
+// OfQ8 returns the bits that activations have beside q8 weights.
+func (b *ActBits) OfQ8() ActBits { return cmp.Or(*b, 16) }
+
 // Type names the kind of value for the help of a flag.
-func (b *ActBits) Type() string   { return "bits" }
-func (b *ActBits) String() string { return strconv.Itoa(int(*b)) }
+func (b *ActBits) Type() string { return "bits" }
+
+func (b *ActBits) String() string {
+	if *b == 0 {
+		return "auto"
+	}
+	return strconv.Itoa(int(*b))
+}
 
 // Set reads a number of bits.
 func (b *ActBits) Set(s string) error {
 	switch s {
+	case "auto":
+		*b = 0
 	case "8":
 		*b = 8
 	case "16":
 		*b = 16
 	default:
-		return errors.New("want 8 or 16")
+		return errors.New("want 8 or 16, or auto")
 	}
 	return nil
 }

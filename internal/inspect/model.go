@@ -8,6 +8,7 @@ import (
 
 	"talf/checkpoints"
 	"talf/internal/units"
+	"talf/model"
 	"talf/model/arch"
 	"talf/model/gguf"
 	"talf/model/quantize"
@@ -46,6 +47,8 @@ type Model struct {
 	GGUF       bool    `json:"gguf,omitempty"` // whether it is a GGUF file
 	// Rounded are the matrices of a GGUF file whose values the type q8 rounds.
 	Rounded []string `json:"rounded_to_q8,omitempty"`
+	// FourBit are those whose 4-bit integers the type q4 keeps.
+	FourBit []string `json:"kept_as_q4,omitempty"`
 	// Checkpoint is the manifest that training wrote, if there is one.
 	Checkpoint *checkpoints.Manifest `json:"checkpoint,omitempty"`
 }
@@ -84,6 +87,7 @@ func OpenModel(dir string) (*Model, error) {
 	m.count(set)
 	if gguf.Is(dir) {
 		m.GGUF, m.Rounded = true, quantize.Rounded(set)
+		m.FourBit = slices.Sorted(maps.Keys(model.FourBit(set)))
 		return m, nil
 	}
 	if m.Checkpoint, err = checkpoints.ReadManifest(dir); err != nil {
@@ -129,6 +133,15 @@ func (m *Model) String() string {
 		p.printf("as q8         %d of its matrices are rounded to 8 bits, the others keep their integers\n", n)
 	} else if m.GGUF {
 		p.printf("as q8         all matrices keep their integers\n")
+	}
+	if n := len(m.FourBit); n > 0 {
+		rounded := 0
+		for _, name := range m.Rounded {
+			if !slices.Contains(m.FourBit, name) {
+				rounded++
+			}
+		}
+		p.printf("as q4         %d of its matrices keep their 4-bit integers, %d are rounded to 8 bits\n", n, rounded)
 	}
 	rope := m.Rope
 	if m.Rotated < m.HeadDim {

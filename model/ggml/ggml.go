@@ -11,6 +11,8 @@ import (
 	"encoding/binary"
 	"fmt"
 	"math"
+
+	"talf/compute"
 )
 
 // A Type is a type of elements. Types are compared by address.
@@ -119,6 +121,42 @@ func (t *Type) Q8(q, d, src []byte) bool {
 		binary.LittleEndian.PutUint16(d[2*i:], scale)
 	}
 	return true
+}
+
+// FourBit returns the kind of the type's blocks, if its elements are integers from 0 to 15.
+func (t *Type) FourBit() compute.FourBit {
+	switch t.Name {
+	case "Q4_0":
+		return compute.Centred
+	case "Q4_K":
+		return compute.WithMinima
+	}
+	return compute.NotFourBit
+}
+
+// Nibbles sets q and scales to the integers and scales of the blocks in src.
+func (t *Type) Nibbles(q, scales, src []byte) {
+	for ; len(src) > 0; q, src = q[t.Elems:], src[t.Size:] {
+		if t.FourBit() == compute.Centred {
+			copy(scales[:2], src)
+			for i, b := range src[2:18] {
+				q[i], q[16+i] = b&15, b>>4
+			}
+			scales = scales[2:]
+			continue
+		}
+		copy(scales[:4], src)
+		for g := range 8 {
+			scales[4+g], scales[12+g] = sixes(src[4:16], g)
+		}
+		for g := 0; g < 8; g += 2 {
+			lo, hi := q[32*g:][:32], q[32*g+32:][:32]
+			for i, b := range src[16+16*g:][:32] {
+				lo[i], hi[i] = b&15, b>>4
+			}
+		}
+		scales = scales[20:]
+	}
 }
 
 // Exact reports whether Q8 may succeed: for MXFP4 that depends on the scales.

@@ -6,6 +6,7 @@ import (
 	"strings"
 	"testing"
 
+	"talf/compute"
 	"talf/internal/golden"
 	"talf/model/ggml"
 	"talf/model/safetensors"
@@ -96,6 +97,42 @@ func TestQ8HasTheSameValuesOrRefuses(t *testing.T) {
 		}
 		if blocks := len(raw) / of.Size; of.Exact() != (taken > 0) && !(of.Name == "MXFP4" && blocks < 3) { // the wild ones have two, of exponents far apart
 			t.Errorf("%d of %d blocks as q8", taken, blocks)
+		}
+	})
+}
+
+// The integers and scales of 4-bit blocks are what the values are made of.
+func TestNibblesAndScalesHaveTheSameValues(t *testing.T) {
+	kinds := map[string]compute.FourBit{"Q4_0": compute.Centred, "Q4_K": compute.WithMinima}
+	goldens(t, func(t *testing.T, of *ggml.Type, raw []byte, want []float32) {
+		if of.FourBit() != kinds[of.Name] {
+			t.Fatalf("FourBit is %v", of.FourBit())
+		}
+		if of.FourBit() == compute.NotFourBit {
+			return
+		}
+		float := func(b []byte) float32 {
+			half, err := ggml.ByID(1)
+			if err != nil {
+				t.Fatal(err)
+			}
+			var x [1]float32
+			half.Float32s(x[:], b[:2])
+			return x[0]
+		}
+		q, s := make([]byte, len(want)), make([]byte, len(want)/8)
+		of.Nibbles(q, s, raw)
+		for i, w := range want {
+			var got float32
+			if of.FourBit() == compute.Centred {
+				got = float(s[i/32*2:]) * (float32(q[i]) - 8)
+			} else {
+				s := s[i/256*20:]
+				got = float(s)*float32(s[4+i%256/32])*float32(q[i]) - float(s[2:])*float32(s[12+i%256/32])
+			}
+			if q[i] > 15 || got != w && (got == got || w == w) {
+				t.Fatalf("element %d is %v of %d, want %v", i, got, q[i], w)
+			}
 		}
 	})
 }

@@ -1,11 +1,15 @@
 package main
 
 import (
+	"encoding/binary"
 	"fmt"
 
 	"github.com/mmcloughlin/avo/attr"
+	"github.com/mmcloughlin/avo/ir"
 	"github.com/mmcloughlin/avo/operand"
 	"github.com/mmcloughlin/avo/reg"
+
+	"talf/tools/avogen/tile"
 )
 
 const (
@@ -70,30 +74,30 @@ func (g *gen) amxBF16(blocks, planes int) {
 		g.SHLQ(operand.Imm(4), a2)
 		g.ADDQ(a, a2)
 	}
-	outputs := func(f func(m operand.Mem, t tile)) {
+	outputs := func(f func(m operand.Mem, t tile.Reg)) {
 		for i, p := range []reg.Register{c, c2}[:blocks] {
-			f(rows(p, ldc, 1, 0), tile(2*i))
-			f(rows(p, ldc, 1, tileRow), tile(2*i+1))
+			f(tile.Rows(p, ldc, 1, 0), tile.Reg(2*i))
+			f(tile.Rows(p, ldc, 1, tileRow), tile.Reg(2*i+1))
 		}
 	}
-	g.raw(ldtilecfg(operand.Mem{Base: cfg}))
+	g.raw(tile.LoadConfig(operand.Mem{Base: cfg}))
 	g.CMPB(g.addr(g.Param("acc")), operand.Imm(0))
 	g.JE(operand.LabelRef("steps")) // a configuration zeroes the tiles
-	outputs(func(m operand.Mem, t tile) { g.raw(tileload(m, t)) })
+	outputs(func(m operand.Mem, t tile.Reg) { g.raw(tile.Load(m, t)) })
 	g.Label("steps")
 	for plane := range planes {
 		for i, p := range []reg.Register{a, a2}[:blocks] {
-			x := tile(4 + i) // as the configuration has it
+			x := tile.Reg(4 + i) // as the configuration has it
 			if blocks == 1 {
-				x = tile(4 + plane)
+				x = tile.Reg(4 + plane)
 			}
-			g.raw(tileload(rows(p, ars, 1, tileRow*plane), x))
+			g.raw(tile.Load(tile.Rows(p, ars, 1, tileRow*plane), x))
 			if plane == 0 && i == 0 {
-				g.raw(tileload(rows(b, ldb, 1, 0), 6))
-				g.raw(tileload(rows(b, ldb, 1, tileRow), 7))
+				g.raw(tile.Load(tile.Rows(b, ldb, 1, 0), 6))
+				g.raw(tile.Load(tile.Rows(b, ldb, 1, tileRow), 7))
 			}
-			g.raw(tdpbf16ps(6, x, tile(2*i)))
-			g.raw(tdpbf16ps(7, x, tile(2*i+1)))
+			g.raw(tile.DotBF16(6, x, tile.Reg(2*i)))
+			g.raw(tile.DotBF16(7, x, tile.Reg(2*i+1)))
 		}
 	}
 	pre.lines(16 * line / tileRow)
@@ -104,8 +108,8 @@ func (g *gen) amxBF16(blocks, planes int) {
 	}
 	g.DECQ(step)
 	g.JNZ(operand.LabelRef("steps"))
-	outputs(func(m operand.Mem, t tile) { g.raw(tilestore(t, m)) })
-	g.raw(tilerelease())
+	outputs(func(m operand.Mem, t tile.Reg) { g.raw(tile.Store(t, m)) })
+	g.raw(tile.Release())
 	g.RET()
 }
 
@@ -212,7 +216,7 @@ func (g *gen) amxQ8(least, most, planes int) {
 	})
 
 	g.arg("cfg", cfg)
-	g.raw(ldtilecfg(operand.Mem{Base: cfg}))
+	g.raw(tile.LoadConfig(operand.Mem{Base: cfg}))
 	g.arg("a", a)
 	g.arg("ars", ars)
 	g.arg("b", b)
@@ -232,19 +236,19 @@ func (g *gen) amxQ8(least, most, planes int) {
 	frameSpills()
 
 	multiply := func() {
-		g.raw(tileload(rows(b, row, q8Line/tileRow, q8Scales), 6))
-		g.raw(tileload(rows(b, row, q8Line/tileRow, q8Scales+tileRow), 7))
+		g.raw(tile.Load(tile.Rows(b, row, q8Line/tileRow, q8Scales), 6))
+		g.raw(tile.Load(tile.Rows(b, row, q8Line/tileRow, q8Scales+tileRow), 7))
 		for plane := range planes {
-			x, p := tile(4+plane), tdpbssd
+			x, p := tile.Reg(4+plane), tile.DotS8S8
 			if plane == 1 {
-				p = tdpbusd
+				p = tile.DotU8S8
 			}
-			g.raw(tileload(rows(a, ars, 1, 32*plane), x))
-			for half := range tile(2) {
-				s := tile(2*plane) + half
-				g.raw(tilezero(s))
+			g.raw(tile.Load(tile.Rows(a, ars, 1, 32*plane), x))
+			for half := range tile.Reg(2) {
+				s := tile.Reg(2*plane) + half
+				g.raw(tile.Zero(s))
 				g.raw(p(6+half, x, s))
-				g.raw(tilestore(s, rows(now, row, 1, tileBytes*int(s))))
+				g.raw(tile.Store(s, tile.Rows(now, row, 1, tileBytes*int(s))))
 			}
 		}
 	}
@@ -320,7 +324,7 @@ func (g *gen) amxQ8(least, most, planes int) {
 			g.VMOVUPS(t[0], m)
 		}
 	})
-	g.raw(tilerelease())
+	g.raw(tile.Release())
 	g.ret()
 }
 
@@ -429,4 +433,16 @@ func (g *gen) amxProbe() {
 	g.XGETBV()
 	g.Store(reg.EAX, g.ReturnIndex(0))
 	g.RET()
+}
+
+// raw emits an instruction as bytes, under a comment in the GNU assembler's syntax.
+func (g *gen) raw(c tile.Code) {
+	g.Comment(c.Text)
+	b := c.Bytes
+	for ; len(b) >= 4; b = b[4:] {
+		g.Instruction(&ir.Instruction{Opcode: "LONG", Operands: []operand.Op{operand.U32(binary.LittleEndian.Uint32(b))}})
+	}
+	for _, v := range b {
+		g.Instruction(&ir.Instruction{Opcode: "BYTE", Operands: []operand.Op{operand.U8(v)}})
+	}
 }

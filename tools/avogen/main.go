@@ -15,6 +15,7 @@ import (
 	"embed"
 	"flag"
 	"fmt"
+	"io/fs"
 	"log"
 	"os"
 	"path/filepath"
@@ -25,7 +26,7 @@ import (
 	"github.com/mmcloughlin/avo/printer"
 )
 
-//go:embed *.go
+//go:embed *.go tile/*.go
 var source embed.FS
 
 func main() {
@@ -105,15 +106,19 @@ func run(pkg, class, dir string) error {
 	return nil
 }
 
-// sourceHash hashes this program's files in the order of their names.
+// sourceHash hashes this program's files in the order of their names, package tile's last.
 func sourceHash() ([]byte, error) {
-	files, err := source.ReadDir(".")
+	h := sha256.New()
+	files, err := fs.Glob(source, "*.go")
 	if err != nil {
 		return nil, err
 	}
-	h := sha256.New()
-	for _, f := range files {
-		b, err := source.ReadFile(f.Name())
+	more, err := fs.Glob(source, "tile/*.go")
+	if err != nil {
+		return nil, err
+	}
+	for _, name := range append(files, more...) {
+		b, err := source.ReadFile(name)
 		if err != nil {
 			return nil, err
 		}

@@ -11,14 +11,17 @@ import (
 
 // The q8 format, as kern/q8.go has it.
 const (
-	q8Scales = 2 * 32 // bytes of a block's scales
-	q8Line   = 4 * 32 // bytes of four k of a panel
-	q8Lines  = 8      // of them in a block
-	q8Block  = q8Scales + q8Lines*q8Line
-	q8ABlock = 4 * 18 // bytes of a block of activations
-	q8AScale = 4 * 16 // its scale
-	q8AStart = 4 * 17 // planes of bytes: what the sums of the first start from
-	q8Plane  = 32     // bytes of a block's plane
+	q8Scales  = 2 * 32 // bytes of a block's scales
+	q8Line    = 4 * 32 // bytes of four k of a panel
+	q8Lines   = 8      // of them in a block
+	q8Block   = q8Scales + q8Lines*q8Line
+	q8ABlock  = 4 * 20  // bytes of a block of activations
+	q8AScale  = 4 * 16  // its scale
+	q8AStart  = 4 * 17  // planes of bytes: what the sums of the first start from; pairs: as q4AStart
+	q8ATimes8 = 4 * 18  // −8 times the sum of its integers
+	q8ASum    = 4 * 19  // that sum as a float32
+	q8Plane   = 32      // bytes of a block's plane
+	q4AStart  = q8Plane // one plane: −136 times the sum
 )
 
 // q8s emits products of integers for rows×32 outputs, gemmQ8x<rows> of activations
@@ -31,6 +34,8 @@ func (g *gen) q8s() {
 			g.quant(fmt.Sprintf("quantAPlanes%d", planes), planes)
 			for n := 1; n <= 12; n++ {
 				g.q8VNNI(n, planes)
+				g.q4VNNI(n, planes, false)
+				g.q4VNNI(n, planes, true)
 			}
 		}
 		return
@@ -41,8 +46,112 @@ func (g *gen) q8s() {
 	}
 	for n := 1; n <= most; n++ {
 		g.q8(n)
+		g.q4Pairs(n, false)
+		g.q4Pairs(n, true)
 	}
 	g.quant("quantA", 0)
+}
+
+// A frame is what kernels for rows of integers have in common: n rows of 32 outputs, which stay in
+// registers if outputs is set, and a loop over blocks of weights.
+type frame struct {
+	*gen
+	n          int
+	b, blocks  reg.GPVirtual
+	pre        *prefetcher
+	arow, crow func(r, disp int) operand.Mem
+	bases      []reg.GPVirtual
+	outputs    [][2]reg.VecVirtual
+}
+
+// frame starts the kernel of n rows for blocks of so many lines.
+func (g *gen) frame(name string, n, lines int, keep bool) *frame {
+	g.text(fmt.Sprintf("%sx%d", name, n),
+		"func(c *float32, ldc uintptr, a *uint32, ars uintptr, b *byte, blocks int, acc bool, ahead, pace uintptr)",
+		fmt.Sprintf("computes %d rows of 32 outputs; strides are in bytes.", n))
+	f := &frame{gen: g, n: n}
+	c, ldc := g.ptr("c"), g.ptr("ldc")
+	a, ars := g.ptr("a"), g.ptr("ars")
+	f.b, f.blocks = g.ptr("b"), g.ptr("blocks")
+	f.pre = g.prefetcher(f.b, lines)
+	f.arow, f.bases = g.rowsAt(a, ars, n)
+	f.crow, _ = g.rowsAt(c, ldc, n)
+	g.CMPB(g.addr(g.Param("acc")), operand.Imm(0))
+	if keep {
+		f.outputs = make([][2]reg.VecVirtual, n)
+		for r := range f.outputs {
+			f.outputs[r] = [2]reg.VecVirtual{g.vec(), g.vec()}
+			g.zero(f.outputs[r][:]...)
+		}
+		g.JE(operand.LabelRef("start"))
+		f.each(func(m operand.Mem, v reg.VecVirtual) { g.VMOVUPS(m, v) })
+	} else {
+		g.JNE(operand.LabelRef("start"))
+		z := g.vec()
+		g.zero(z)
+		for r := range n {
+			for j := range 32 / g.width {
+				g.VMOVUPS(z, f.crow(r, 4*g.width*j))
+			}
+		}
+	}
+	g.Label("start")
+	g.TESTQ(f.blocks, f.blocks)
+	g.JZ(operand.LabelRef("done"))
+	return f
+}
+
+// each calls do for the outputs in registers.
+func (f *frame) each(do func(m operand.Mem, v reg.VecVirtual)) {
+	for r := range f.outputs {
+		for j, v := range f.outputs[r] {
+			do(f.crow(r, 64*j), v)
+		}
+	}
+}
+
+// add adds sums, which it spoils, times the scale of row r's activations to the registers of its
+// outputs from j on.
+func (f *frame) add(r, j int, sums ...reg.VecVirtual) {
+	if f.outputs != nil {
+		for i, v := range sums {
+			f.VFMADD231PS_BCST(f.arow(r, q8AScale), v, f.outputs[r][j+i])
+		}
+		return
+	}
+	s := f.vec()
+	f.VBROADCASTSS(f.arow(r, q8AScale), s)
+	for i, v := range sums {
+		o := f.crow(r, 4*f.width*(j+i))
+		f.VFMADD213PS(o, s, v)
+		f.VMOVUPS(v, o)
+	}
+}
+
+// next moves to the next block.
+func (f *frame) next(step int) {
+	f.pre.next()
+	for _, p := range f.bases {
+		f.ADDQ(operand.I32(q8ABlock), p)
+	}
+	f.ADDQ(operand.I32(uint64(step)), f.b)
+}
+
+// end ends the loop and the kernel.
+func (f *frame) end() {
+	f.DECQ(f.blocks)
+	f.JNZ(operand.LabelRef("blocks"))
+	f.Label("done")
+	f.each(func(m operand.Mem, v reg.VecVirtual) { f.VMOVUPS(v, m) })
+	f.ret()
+}
+
+// word broadcasts a constant.
+func (g *gen) word(bits uint32) reg.VecVirtual {
+	v, t := g.vec(), g.GP32()
+	g.MOVL(operand.U32(bits), t)
+	g.VPBROADCASTD(t, v)
+	return v
 }
 
 // q8 emits the kernel of n rows. A block's integer sums lie in one register a row
@@ -51,35 +160,14 @@ func (g *gen) q8s() {
 // in place, so that an instruction multiplies and adds the pairs (k, k+2) or
 // (k+1, k+3), which lie so in the activations too.
 func (g *gen) q8(n int) {
-	g.text(fmt.Sprintf("gemmQ8x%d", n),
-		"func(c *float32, ldc uintptr, a *uint32, ars uintptr, b *byte, blocks int, acc bool, ahead, pace uintptr)",
-		fmt.Sprintf("computes %d rows of 32 outputs; strides are in bytes.", n))
-	c, ldc := g.ptr("c"), g.ptr("ldc")
-	a, ars := g.ptr("a"), g.ptr("ars")
-	b, blocks := g.ptr("b"), g.ptr("blocks")
-	arow, bases := g.rowsAt(a, ars, n)
-	crow, _ := g.rowsAt(c, ldc, n)
-
-	pre := g.prefetcher(b, q8Block/64)
+	f := g.frame("gemmQ8", n, q8Block/64, false)
 	cols := 32 / g.width // registers of a row
 	group := cols        // of them at once
 	if !g.wide() && n > 3 {
 		group = 2
 	}
-	g.CMPB(g.addr(g.Param("acc")), operand.Imm(0))
-	g.JNE(operand.LabelRef("start"))
-	z := g.vec()
-	g.zero(z)
-	for r := range n {
-		for j := range cols {
-			g.VMOVUPS(z, crow(r, 4*g.width*j))
-		}
-	}
-	g.Label("start")
-	g.TESTQ(blocks, blocks)
-	g.JZ(operand.LabelRef("done"))
 	g.Label("blocks")
-	pre.lines(q8Scales / 64)
+	f.pre.lines(q8Scales / 64)
 	for col := 0; col < cols; col += group {
 		sum := make([][]reg.VecVirtual, n)
 		for r := range sum {
@@ -91,43 +179,32 @@ func (g *gen) q8(n int) {
 		}
 		for line := range q8Lines {
 			at := func(j int) operand.Mem {
-				return operand.Mem{Base: b, Disp: q8Scales + line*q8Line + 4*g.width*(col+j)}
+				return operand.Mem{Base: f.b, Disp: q8Scales + line*q8Line + 4*g.width*(col+j)}
 			}
-			pre.lines(group * 4 * g.width / 64)
+			f.pre.lines(group * 4 * g.width / 64)
 			if g.wide() {
-				g.pairs(sum, at, arow, line, 0, group)
+				g.pairs(sum, at, f.arow, line, 0, group)
 				continue
 			}
 			for j := range group {
-				g.pairs(sum, at, arow, line, j, j+1)
+				g.pairs(sum, at, f.arow, line, j, j+1)
 			}
 		}
 		ds := make([]reg.VecVirtual, group)
 		for j := range ds {
 			ds[j] = g.vec()
-			g.VCVTPH2PS(operand.Mem{Base: b, Disp: 2 * g.width * (col + j)}, ds[j])
+			g.VCVTPH2PS(operand.Mem{Base: f.b, Disp: 2 * g.width * (col + j)}, ds[j])
 		}
 		for r := range sum {
-			s := g.vec()
-			g.VBROADCASTSS(arow(r, q8AScale), s)
 			for j, v := range sum[r] {
-				o := crow(r, 4*g.width*(col+j))
 				g.VCVTDQ2PS(v, v)
 				g.VMULPS(ds[j], v, v)
-				g.VFMADD213PS(o, s, v)
-				g.VMOVUPS(v, o)
 			}
+			f.add(r, col, sum[r]...)
 		}
 	}
-	for _, p := range bases {
-		g.ADDQ(operand.I32(q8ABlock), p)
-	}
-	g.ADDQ(operand.I32(q8Block), b)
-	pre.next()
-	g.DECQ(blocks)
-	g.JNZ(operand.LabelRef("blocks"))
-	g.Label("done")
-	g.ret()
+	f.next(q8Block)
+	f.end()
 }
 
 // pairs adds a line's products to registers from..to of each row.
@@ -177,6 +254,8 @@ func (g *gen) quantConstants() {
 		{"quant abs", [4]uint32{math.MaxInt32, math.MaxInt32, math.MaxInt32, math.MaxInt32}},
 		{"quant tiny", [4]uint32{f32(0x1p-100), f32(0x1p-100), f32(0x1p-100), f32(0x1p-100)}},
 		{"quant most", [4]uint32{f32(math.MaxFloat32), f32(math.MaxFloat32), f32(math.MaxFloat32), f32(math.MaxFloat32)}},
+		{"quant even", [4]uint32{0x00ff00ff, 0x00ff00ff, 0x00ff00ff, 0x00ff00ff}},
+		{"quant low", [4]uint32{0x000f000f, 0x000f000f, 0x000f000f, 0x000f000f}},
 		// words 0, 2, 1, 3 of every eight bytes
 		{"quant pairs", [4]uint32{0x05040100, 0x07060302, 0x0d0c0908, 0x0f0e0b0a}},
 	} {
@@ -272,6 +351,29 @@ func (g *gen) quant(name string, planes int) {
 			g.VPAND(valid, v[i], v[i])
 		}
 	}
+	all := g.vec()
+	g.VPADDD(v[0], v[1], all)
+	for i := 2; i < len(v); i++ {
+		g.VPADDD(v[i], all, all)
+	}
+	// store writes the sum, negated, times the sum of the powers of two.
+	zero := g.XMM()
+	g.VPXOR(zero, zero, zero)
+	store := func(sum reg.VecVirtual, shifts []uint64, at int) {
+		neg := g.XMM()
+		g.VMOVDQA(zero, neg)
+		for _, by := range shifts {
+			t := g.XMM()
+			g.VPSLLD(operand.Imm(by), sum, t)
+			g.VPSUBD(t, neg, neg)
+		}
+		g.VMOVD(neg, operand.Mem{Base: dst, Disp: at})
+	}
+	sum := halve(all, g.VPADDD)
+	store(sum, []uint64{3}, q8ATimes8)
+	asFloat := g.XMM()
+	g.VCVTDQ2PS(sum, asFloat)
+	g.VMOVSS(asFloat, operand.Mem{Base: dst, Disp: q8ASum})
 	switch {
 	case g.vnni:
 		for i := range v {
@@ -284,12 +386,13 @@ func (g *gen) quant(name string, planes int) {
 			g.VPMOVDB(v[i], t)
 			g.VMOVDQU(t, operand.Mem{Base: dst, Disp: 16 * i})
 		}
-		g.VPADDD(v[0], v[1], v[1])
-		sum, start := halve(v[1], g.VPADDD), g.XMM()
-		g.VPSLLD(operand.Imm(7), sum, sum)
-		g.VPXOR(start, start, start)
-		g.VPSUBD(sum, start, start)
-		g.VMOVD(start, operand.Mem{Base: dst, Disp: q8AStart})
+		if planes == 2 {
+			g.VPADDD(v[0], v[1], v[1])
+			sum = halve(v[1], g.VPADDD)
+		} else {
+			store(sum, []uint64{7, 3}, q4AStart)
+		}
+		store(sum, []uint64{7}, q8AStart)
 	case g.wide():
 		for i := range v {
 			t := g.YMM()
@@ -306,7 +409,7 @@ func (g *gen) quant(name string, planes int) {
 		}
 	}
 	if planes == 0 {
-		g.MOVL(operand.U32(0), operand.Mem{Base: dst, Disp: q8AStart})
+		store(sum, []uint64{7, 3}, q8AStart)
 	}
 	g.ADDQ(operand.I32(128), x)
 	g.ADDQ(operand.I32(q8ABlock), dst)

@@ -8,6 +8,7 @@ import (
 
 	"talf/checkpoints"
 	"talf/compute"
+	"talf/compute/devices"
 	"talf/infer/bench/micro"
 	"talf/internal/cli"
 	"talf/model"
@@ -88,7 +89,7 @@ func (o *passOptions) check(cmd *cobra.Command) ([]compute.DType, error) {
 }
 
 func (o *passOptions) run(ctx context.Context, types []compute.DType) (*micro.Report, error) {
-	dev, err := o.machine.openCPU()
+	dev, err := devices.OpenCPU(o.machine.config(nil))
 	if err != nil {
 		return nil, err
 	}

@@ -9,7 +9,6 @@ import (
 
 	"talf/checkpoints"
 	"talf/compute"
-	"talf/compute/cpu"
 	"talf/compute/devices"
 	"talf/infer/decode"
 	"talf/internal/cli"
@@ -28,7 +27,7 @@ type machineOptions struct {
 
 // defaultMachine returns the options that apply unless a command's flags change them.
 func defaultMachine() machineOptions {
-	return machineOptions{Loading: checkpoints.Loading{DType: checkpoints.Auto}, actBits: 16}
+	return machineOptions{Loading: checkpoints.Loading{DType: checkpoints.Auto}}
 }
 
 func (o *machineOptions) flags(f *pflag.FlagSet) {
@@ -44,7 +43,7 @@ func (o *machineOptions) flags(f *pflag.FlagSet) {
 // precision adds the flags that say how keys, values and activations are rounded.
 func (o *machineOptions) precision(f *pflag.FlagSet) {
 	f.Var(&o.KV, "kv-dtype", "type of the KV cache: f32 or bf16")
-	f.Var(&o.actBits, "act-bits", "bits of the activations that q8 weights are multiplied by: 8 or 16")
+	f.Var(&o.actBits, "act-bits", "bits of the activations that q8 and q4 weights are multiplied by: 8 or 16, or auto: 16 for q8, 8 for q4")
 }
 
 // threadsVar adds --threads.
@@ -107,9 +106,6 @@ func (o *machineOptions) openDevice(log *slog.Logger) (compute.Device, error) {
 	return devices.Open(o.device, o.config(log))
 }
 
-// openCPU opens the CPU.
-func (o *machineOptions) openCPU() (*cpu.Device, error) { return devices.OpenCPU(o.config(nil)) }
-
 func (o *machineOptions) config(log *slog.Logger) devices.Config {
-	return devices.Config{Threads: o.threads, OnePlane: o.actBits == 8, TrainBF16: o.trainBF16, Log: log}
+	return devices.Config{Threads: o.threads, ActBits: int(o.actBits), TrainBF16: o.trainBF16, Log: log}
 }

@@ -96,7 +96,8 @@ func TestQuantizeRefusals(t *testing.T) {
 	talftest.Run(t, "", "quantize", "--model", dir, "--out", out).Refuses(t, 1, "not empty")
 	talftest.Run(t, "", "quantize", "--model", out, "--out", filepath.Join(t.TempDir(), "x")).Refuses(t, 1, "q8 already")
 	talftest.Run(t, "", "quantize", "--model", dir, "--out", filepath.Join(t.TempDir(), "x"), "--dtype", "f32").Refuses(t, ExitUsage, "q8 or bf16")
-	talftest.Run(t, "", "generate", "--model", dir, "--prompt", "x", "--dtype", "q4").Refuses(t, ExitUsage, "f32, bf16, q8")
+	talftest.Run(t, "", "generate", "--model", dir, "--prompt", "x", "--dtype", "q5").Refuses(t, ExitUsage, "f32, bf16, q8, q4")
+	talftest.Run(t, "", "generate", "--model", dir, "--prompt", "x", "--dtype", "q4").Refuses(t, ExitFailure, "Q4_0 or Q4_K")
 	talftest.Run(t, "", "generate", "--model", dir, "--prompt", "x", "--act-bits", "4").Refuses(t, ExitUsage, "8 or 16")
 	talftest.Run(t, "", "train", "--model", out, "--data", dir, "--out", filepath.Join(t.TempDir(), "x")).Refuses(t, 1)
 
@@ -178,7 +179,7 @@ func TestBenchOfTheMachine(t *testing.T) {
 	if len(r.Perplexity) != 3 || r.Perplexity[0].Above != 0 || r.Perplexity[2].Model != "q8" || math.Abs(r.Perplexity[2].Above) > 0.05 {
 		t.Errorf("%+v", r.Perplexity)
 	}
-	if s := talftest.OK(t, "", "bench", "kernels", "--rows", "1", "--reps", "1", "--class", "portable", "--dtype", "q8", "--sizes", "64x96", "--markdown"); !strings.Contains(s, "| portable | Q8 | 64×96 | 1 |") {
+	if s := talftest.OK(t, "", "bench", "kernels", "--rows", "1", "--reps", "1", "--class", "portable", "--dtype", "q8,q4", "--sizes", "64x96", "--markdown"); !strings.Contains(s, "| portable | Q8 | 64×96 | 1 |") || !strings.Contains(s, "| portable | Q4 | 64×96 | 1 |") {
 		t.Error(s)
 	}
 	talftest.Run(t, "", "bench", "decode", "--model", dir, "--shape", "110m").Refuses(t, ExitUsage, "exclude each other")

@@ -133,7 +133,7 @@ func complete(root *cobra.Command) {
 		losses = append(losses, m.Name)
 	}
 	cli.Complete(root, map[string][]string{
-		"act-bits": {"8", "16"},
+		"act-bits": {"8", "16", "auto"},
 		"kv-dtype": {"f32", "bf16"},
 		"loss":     losses,
 		"method":   strings.Split(methodNames(), ", "),

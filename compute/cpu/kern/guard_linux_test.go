@@ -7,11 +7,11 @@ import (
 	"unsafe"
 )
 
-// fenced returns a page of float32 between two inaccessible ones.
+// fenced returns two pages of float32 between two inaccessible ones.
 func fenced(t *testing.T) []float32 {
 	t.Helper()
 	size := syscall.Getpagesize()
-	m, err := syscall.Mmap(-1, 0, 3*size, syscall.PROT_READ|syscall.PROT_WRITE, syscall.MAP_ANON|syscall.MAP_PRIVATE)
+	m, err := syscall.Mmap(-1, 0, 4*size, syscall.PROT_READ|syscall.PROT_WRITE, syscall.MAP_ANON|syscall.MAP_PRIVATE)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -20,12 +20,12 @@ func fenced(t *testing.T) []float32 {
 			t.Error(err)
 		}
 	})
-	for _, guard := range [][]byte{m[:size], m[2*size:]} {
+	for _, guard := range [][]byte{m[:size], m[3*size:]} {
 		if err := syscall.Mprotect(guard, syscall.PROT_NONE); err != nil {
 			t.Fatal(err)
 		}
 	}
-	return unsafe.Slice((*float32)(unsafe.Pointer(&m[size])), size/4)
+	return unsafe.Slice((*float32)(unsafe.Pointer(&m[size])), size/2)
 }
 
 // words returns the memory of x as another type.
@@ -92,6 +92,8 @@ func TestKernelsStayInsideTheirSlices(t *testing.T) {
 					q := words(at(1, rows*blocks*Q8ABlockLen))
 					f.QuantA(words(at(3, Q8ALen(n))), y, planes)
 					f.GemmQ8(at(0, rows*Panel), Panel, q, blocks*Q8ABlockLen, octets(at(2, blocks*Q8BlockLen/4)), rows, blocks, planes, n%2 == 0)
+					f.GemmQ4(at(0, rows*Panel), Panel, q, blocks*Q8ABlockLen, octets(at(2, blocks*Q4BlockLen/4)), rows, blocks, planes, n%2 == 0)
+					f.GemmQ4K(at(0, rows*Panel), Panel, words(at(1, rows*8*Q8ABlockLen)), 8*Q8ABlockLen, octets(at(2, Q4KBlockLen/4)), rows, 1, planes, n%2 == 0)
 				}
 			}
 		}

@@ -163,6 +163,15 @@ type Funcs struct {
 	// c[r·ldc+j], which starts from zero, or from c if acc. Splitting the blocks
 	// over several calls, the later ones with acc, does not change the bits.
 	GemmQ8 func(c []float32, ldc int, a []uint32, ars int, b []byte, rows, blocks, planes int, acc bool)
+	// MaxRowsQ4 is the largest number of rows that GemmQ4 and GemmQ4K compute at once, and their
+	// fastest number.
+	MaxRowsQ4 int
+	// GemmQ4 is GemmQ8 for blocks blocks of a panel of the q4 format, with the bits of the same
+	// weights in q8.
+	GemmQ4 func(c []float32, ldc int, a []uint32, ars int, b []byte, rows, blocks, planes int, acc bool)
+	// GemmQ4K is GemmQ8 for blocks blocks of Q4KBlock k of a panel of the q4k format, whose
+	// arithmetic q4.go gives.
+	GemmQ4K func(c []float32, ldc int, a []uint32, ars int, b []byte, rows, blocks, planes int, acc bool)
 	// Exp sets dst[i] = exp(x[i]) to within 1.1 ulp; results below 2⁻¹²⁶ are 0.
 	// dst may be x.
 	Exp func(dst, x []float32)

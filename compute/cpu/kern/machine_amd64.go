@@ -39,6 +39,9 @@ var avx2 = Funcs{
 	GemmQ8: func(c []float32, ldc int, a []uint32, ars int, b []byte, rows, blocks, _ int, acc bool) {
 		gemmQ8Asm(gemmsQ8AVX2[:], c, ldc, a, ars, b, rows, blocks, acc)
 	},
+	MaxRowsQ4:   len(gemmsQ4AVX2) - 1,
+	GemmQ4:      gemmQ4Of(gemmsQ4AVX2[:]),
+	GemmQ4K:     gemmQ4KOf(gemmsQ4KAVX2[:]),
 	Exp:         unaryOf(expAVX2),
 	Max:         func(x []float32) float32 { return maxAVX2(unsafe.SliceData(x), len(x)) },
 	Peaks:       peaksOf(peaksAVX2),
@@ -74,6 +77,9 @@ var avx512 = Funcs{
 	GemmQ8: func(c []float32, ldc int, a []uint32, ars int, b []byte, rows, blocks, _ int, acc bool) {
 		gemmQ8Asm(gemmsQ8AVX512[:], c, ldc, a, ars, b, rows, blocks, acc)
 	},
+	MaxRowsQ4:   len(gemmsQ4AVX512) - 1,
+	GemmQ4:      gemmQ4Of(gemmsQ4AVX512[:]),
+	GemmQ4K:     gemmQ4KOf(gemmsQ4KAVX512[:]),
 	Exp:         unaryOf(expAVX512),
 	Max:         func(x []float32) float32 { return maxAVX512(unsafe.SliceData(x), len(x)) },
 	Peaks:       peaksOf(peaksAVX512),
@@ -96,7 +102,7 @@ var avx512 = Funcs{
 	},
 }
 
-// avx512vnni differs in products of q8 only.
+// avx512vnni differs in products of q8 and of 4 bits only.
 var avx512vnni = func() Funcs {
 	f := avx512
 	f.Class = AVX512VNNI
@@ -106,6 +112,13 @@ var avx512vnni = func() Funcs {
 	f.MaxRowsQ8 = len(gemmsQ8VNNI[0]) - 1
 	f.GemmQ8 = func(c []float32, ldc int, a []uint32, ars int, b []byte, rows, blocks, planes int, acc bool) {
 		gemmQ8Asm(gemmsQ8VNNI[planes-1][:], c, ldc, a, ars, b, rows, blocks, acc)
+	}
+	f.MaxRowsQ4 = len(gemmsQ4VNNI[0]) - 1
+	f.GemmQ4 = func(c []float32, ldc int, a []uint32, ars int, b []byte, rows, blocks, planes int, acc bool) {
+		gemmQ4Asm(gemmsQ4VNNI[planes-1][:], c, ldc, a, ars, b, rows, blocks, acc)
+	}
+	f.GemmQ4K = func(c []float32, ldc int, a []uint32, ars int, b []byte, rows, blocks, planes int, acc bool) {
+		gemmQ4KAsm(gemmsQ4KVNNI[planes-1][:], c, ldc, a, ars, b, rows, blocks, acc)
 	}
 	return f
 }()

@@ -36,16 +36,19 @@ const (
 	// Q8BlockLen is the bytes of a block of a panel's 32 outputs.
 	Q8BlockLen = 2*Panel + Q8Block*Panel
 	// Q8ABlockLen is the elements of a block of a quantised row of activations.
-	Q8ABlockLen = 18
+	Q8ABlockLen = 20
 )
 
 const (
 	q8Tiny   = 0x1p-100 // largest |x| below which a block of activations is zero
 	q8MaxF16 = 65504
 
-	// Of a block of activations: 16 words of integers, the scale's float32, and a
-	// word for the kernels' own use.
-	q8AScale = 16
+	// Of a block of activations: 16 words of integers, of which those of the second plane are
+	// the kernels' own if there is one; the scale's float32; a word for the kernels' own use;
+	// −8 times the integers' sum; and this sum's float32.
+	q8AScale  = 16
+	q8ATimes8 = 18
+	q8ASum    = 19
 )
 
 // Q8Len returns the bytes of a matrix of outs outputs and depth k in q8 panels
@@ -164,11 +167,13 @@ func quantA(dst []uint32, x []float32, planes int) {
 			d[q8AScale] = math.Float32bits(float32(math.NaN()))
 		case amax >= q8Tiny:
 			d[q8AScale] = math.Float32bits(amax / m)
-			inv := m / amax
+			inv, sum := m/amax, int32(0)
 			for i, v := range w {
 				q := int32(math.RoundToEven(float64(float32(v * inv))))
 				d[i/4*2+i%2] |= uint32(uint16(q)) << (i % 4 / 2 * 16)
+				sum += q
 			}
+			d[q8ATimes8], d[q8ASum] = uint32(-8*sum), math.Float32bits(float32(sum))
 		}
 	}
 }

@@ -12,6 +12,7 @@ import (
 
 	"talf/compute"
 	"talf/internal/table"
+	"talf/model/ggml"
 )
 
 // A Probe measures the limits of a device: bytes read and f32 operations per second.
@@ -96,7 +97,11 @@ func Kernels(ctx context.Context, devices []KernelDevice, c KernelConfig) ([]Ker
 			no, ni := size[0], size[1]
 			m := randomMatrix(no, ni, c.Seed)
 			for _, dt := range c.DTypes {
-				w, err := d.Device.Pack(dt, m)
+				of := m
+				if dt == compute.Q4 {
+					of = randomBlocks(no, ni, c.Seed)
+				}
+				w, err := d.Device.Pack(dt, of)
 				if err != nil {
 					return nil, fmt.Errorf("%s: %w", d.Name, err)
 				}
@@ -144,6 +149,33 @@ func Kernels(ctx context.Context, devices []KernelDevice, c KernelConfig) ([]Ker
 		}
 	}
 	return out, nil
+}
+
+// randomBlocks returns a matrix of random integers in 4-bit blocks: Q4_K, or Q4_0 if a row is not
+// whole blocks of it. If it is not of those either, packing fails.
+func randomBlocks(rows, cols int, seed uint64) compute.Matrix {
+	const q4K, q4 = 12, 2
+	id := uint32(q4K)
+	if cols%256 != 0 {
+		id = q4
+	}
+	t, err := ggml.ByID(id)
+	if err != nil {
+		panic("micro: " + err.Error()) // it is read
+	}
+	r := rand.New(rand.NewPCG(seed, 1))
+	m := compute.Matrix{Rows: rows, Cols: cols, Type: compute.Blocks, Block: t, Data: make([]byte, rows*(cols/t.Elems)*t.Size)}
+	for b := m.Data; len(b) > 0; b = b[t.Size:] {
+		for i := range t.Size {
+			b[i] = byte(r.Uint32())
+		}
+		const tiny = 0x14 // of a float16: the high byte of 2^-10
+		b[1] = tiny
+		if id == q4K {
+			b[3] = tiny
+		}
+	}
+	return m
 }
 
 func randomMatrix(rows, cols int, seed uint64) compute.Matrix {

@@ -1,38 +1,23 @@
-package main
+// Package tile encodes the tile instructions of Intel's AMX, which neither avo nor Go's assembler
+// knows. Their registers are physical ones: avo's allocator does not see into bytes.
+package tile
 
 import (
 	"encoding/binary"
 	"fmt"
 	"slices"
 
-	"github.com/mmcloughlin/avo/ir"
 	"github.com/mmcloughlin/avo/operand"
 	"github.com/mmcloughlin/avo/reg"
 )
 
-// Neither avo nor Go's assembler knows the tile instructions, so they are written
-// as bytes, under a comment in the GNU assembler's syntax. Their registers are
-// physical ones: the allocator does not see into bytes.
+// A Reg is one of the registers TMM0 to TMM7.
+type Reg uint8
 
-// A tile is one of the registers TMM0 to TMM7.
-type tile uint8
-
-// A code is an instruction's bytes and what a disassembler calls them.
-type code struct {
-	text  string
-	bytes []byte
-}
-
-// raw emits c.
-func (g *gen) raw(c code) {
-	g.Comment(c.text)
-	b := c.bytes
-	for ; len(b) >= 4; b = b[4:] {
-		g.Instruction(&ir.Instruction{Opcode: "LONG", Operands: []operand.Op{operand.U32(binary.LittleEndian.Uint32(b))}})
-	}
-	for _, v := range b {
-		g.Instruction(&ir.Instruction{Opcode: "BYTE", Operands: []operand.Op{operand.U8(v)}})
-	}
+// A Code is an instruction's bytes and what a disassembler calls them.
+type Code struct {
+	Text  string
+	Bytes []byte
 }
 
 // gpNames are the general purpose registers in the order of their encoding.
@@ -50,7 +35,7 @@ func gp(r reg.Register) int {
 	p, ok := r.(reg.Physical)
 	n, known := gpNumbers[p]
 	if !ok || !known {
-		panic(fmt.Sprintf("avogen: %v is not a 64-bit general purpose register", r))
+		panic(fmt.Sprintf("tile: %v is not a 64-bit general purpose register", r))
 	}
 	return n
 }
@@ -76,7 +61,7 @@ func vexMem(pp int, op byte, field int, m operand.Mem) (bytes []byte, text strin
 	if sib {
 		shift = slices.Index([]uint8{1, 2, 4, 8}, m.Scale)
 		if index = gp(m.Index); index == 4 || shift < 0 {
-			panic(fmt.Sprintf("avogen: no tile operand %+v", m))
+			panic(fmt.Sprintf("tile: no tile operand %+v", m))
 		}
 	}
 	var disp []byte
@@ -103,54 +88,54 @@ func vexMem(pp int, op byte, field int, m operand.Mem) (bytes []byte, text strin
 	return append(bytes, disp...), text + ")"
 }
 
-// ldtilecfg loads the configuration of 64 bytes at m.
-func ldtilecfg(m operand.Mem) code {
+// LoadConfig loads the configuration of 64 bytes at m.
+func LoadConfig(m operand.Mem) Code {
 	b, s := vexMem(ppNone, 0x49, 0, m)
-	return code{"ldtilecfg " + s, b}
+	return Code{"ldtilecfg " + s, b}
 }
 
-// tilerelease returns the tiles to their initial state.
-func tilerelease() code {
-	return code{"tilerelease", vex(ppNone, 0x49, 0xc0, 0, 0, 0, 0)}
+// Release returns the tiles to their initial state.
+func Release() Code {
+	return Code{"tilerelease", vex(ppNone, 0x49, 0xc0, 0, 0, 0, 0)}
 }
 
-// tilezero sets t to zero.
-func tilezero(t tile) code {
-	return code{fmt.Sprintf("tilezero %%tmm%d", t), vex(ppF2, 0x49, 0xc0|byte(t)<<3, 0, 0, 0, 0)}
+// Zero sets t to zero.
+func Zero(t Reg) Code {
+	return Code{fmt.Sprintf("tilezero %%tmm%d", t), vex(ppF2, 0x49, 0xc0|byte(t)<<3, 0, 0, 0, 0)}
 }
 
-// rows is a tile's operand: row r is at base + disp + r·scale·stride.
-func rows(base, stride reg.Register, scale uint8, disp int) operand.Mem {
+// Rows is a tile's operand: row r is at base + disp + r·scale·stride.
+func Rows(base, stride reg.Register, scale uint8, disp int) operand.Mem {
 	return operand.Mem{Base: base, Index: stride, Scale: scale, Disp: disp}
 }
 
-// tileload loads t from rows m.
-func tileload(m operand.Mem, t tile) code {
+// Load loads t from rows m.
+func Load(m operand.Mem, t Reg) Code {
 	b, s := vexMem(ppF2, 0x4b, int(t), m)
-	return code{fmt.Sprintf("tileloadd %s,%%tmm%d", s, t), b}
+	return Code{fmt.Sprintf("tileloadd %s,%%tmm%d", s, t), b}
 }
 
-// tilestore stores t to rows m.
-func tilestore(t tile, m operand.Mem) code {
+// Store stores t to rows m.
+func Store(t Reg, m operand.Mem) Code {
 	b, s := vexMem(ppF3, 0x4b, int(t), m)
-	return code{fmt.Sprintf("tilestored %%tmm%d,%s", t, s), b}
+	return Code{fmt.Sprintf("tilestored %%tmm%d,%s", t, s), b}
 }
 
-func product(name string, pp int, op byte, b, a, c tile) code {
+func product(name string, pp int, op byte, b, a, c Reg) Code {
 	if a == b || a == c || b == c {
-		panic(fmt.Sprintf("avogen: %s of tiles %d, %d and %d: they must differ", name, b, a, c))
+		panic(fmt.Sprintf("tile: %s of tiles %d, %d and %d: they must differ", name, b, a, c))
 	}
-	return code{
+	return Code{
 		fmt.Sprintf("%s %%tmm%d,%%tmm%d,%%tmm%d", name, b, a, c),
 		vex(pp, op, 0xc0|byte(c)<<3|byte(a), 0, 0, 0, int(b)),
 	}
 }
 
-// tdpbf16ps adds a·b to c: pairs of bfloat16, float32.
-func tdpbf16ps(b, a, c tile) code { return product("tdpbf16ps", ppF3, 0x5c, b, a, c) }
+// DotBF16 adds a·b to c: pairs of bfloat16, float32.
+func DotBF16(b, a, c Reg) Code { return product("tdpbf16ps", ppF3, 0x5c, b, a, c) }
 
-// tdpbssd adds a·b to c: fours of int8 each, int32.
-func tdpbssd(b, a, c tile) code { return product("tdpbssd", ppF2, 0x5e, b, a, c) }
+// DotS8S8 adds a·b to c: fours of int8 each, int32.
+func DotS8S8(b, a, c Reg) Code { return product("tdpbssd", ppF2, 0x5e, b, a, c) }
 
-// tdpbusd adds a·b to c: fours of uint8 in a and of int8 in b, int32.
-func tdpbusd(b, a, c tile) code { return product("tdpbusd", pp66, 0x5e, b, a, c) }
+// DotU8S8 adds a·b to c: fours of uint8 in a and of int8 in b, int32.
+func DotU8S8(b, a, c Reg) Code { return product("tdpbusd", pp66, 0x5e, b, a, c) }

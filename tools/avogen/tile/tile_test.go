@@ -1,4 +1,4 @@
-package main
+package tile
 
 import (
 	"os"
@@ -23,32 +23,32 @@ func TestTileEncodings(t *testing.T) {
 		reg.RAX, reg.RCX, reg.RDX, reg.RBX, reg.RSP, reg.RBP, reg.RSI, reg.RDI,
 		reg.R8, reg.R9, reg.R10, reg.R11, reg.R12, reg.R13, reg.R14, reg.R15,
 	}
-	all := []code{tilerelease()}
+	all := []Code{Release()}
 	disps := []int{0, 1, -128, 127, 128, -129, 1 << 20}
 	for i, base := range gps {
 		for _, d := range disps {
-			all = append(all, ldtilecfg(operand.Mem{Base: base, Disp: d}))
+			all = append(all, LoadConfig(operand.Mem{Base: base, Disp: d}))
 			for j, stride := range gps {
 				if stride != reg.RSP {
-					m, n := rows(base, stride, 1<<((i+j+d)&3), d), tile((i+j)%8)
-					all = append(all, tileload(m, n), tilestore(n, m))
+					m, n := Rows(base, stride, 1<<((i+j+d)&3), d), Reg((i+j)%8)
+					all = append(all, Load(m, n), Store(n, m))
 				}
 			}
 		}
 	}
-	for c := range tile(8) {
-		all = append(all, tilezero(c))
-		for a := range tile(8) {
-			for b := range tile(8) {
+	for c := range Reg(8) {
+		all = append(all, Zero(c))
+		for a := range Reg(8) {
+			for b := range Reg(8) {
 				if a != b && a != c && b != c {
-					all = append(all, tdpbf16ps(b, a, c), tdpbssd(b, a, c), tdpbusd(b, a, c))
+					all = append(all, DotBF16(b, a, c), DotS8S8(b, a, c), DotU8S8(b, a, c))
 				}
 			}
 		}
 	}
 	var bytes []byte
 	for _, c := range all {
-		bytes = append(bytes, c.bytes...)
+		bytes = append(bytes, c.Bytes...)
 	}
 	file := filepath.Join(t.TempDir(), "code")
 	if err := os.WriteFile(file, bytes, 0o600); err != nil {
@@ -65,19 +65,19 @@ func TestTileEncodings(t *testing.T) {
 	for i, c := range all {
 		// With a base of RSP or R12, or a displacement without need, there are
 		// several encodings: the text is what counts.
-		if got := strings.Join(strings.Fields(string(lines[i][1])), " "); got != c.text {
-			t.Errorf("%x is %q, want %q", c.bytes, got, c.text)
+		if got := strings.Join(strings.Fields(string(lines[i][1])), " "); got != c.Text {
+			t.Errorf("%x is %q, want %q", c.Bytes, got, c.Text)
 		}
 	}
 }
 
 func TestImpossibleOperandsPanic(t *testing.T) {
 	for name, f := range map[string]func(){
-		"index RSP":      func() { tileload(rows(reg.RAX, reg.RSP, 1, 0), 0) },
-		"scale 3":        func() { tileload(rows(reg.RAX, reg.RBX, 3, 0), 0) },
-		"32-bit base":    func() { ldtilecfg(operand.Mem{Base: reg.EAX}) },
-		"equal tiles":    func() { tdpbssd(1, 2, 1) },
-		"vector as base": func() { ldtilecfg(operand.Mem{Base: reg.Z1}) },
+		"index RSP":      func() { Load(Rows(reg.RAX, reg.RSP, 1, 0), 0) },
+		"scale 3":        func() { Load(Rows(reg.RAX, reg.RBX, 3, 0), 0) },
+		"32-bit base":    func() { LoadConfig(operand.Mem{Base: reg.EAX}) },
+		"equal tiles":    func() { DotS8S8(1, 2, 1) },
+		"vector as base": func() { LoadConfig(operand.Mem{Base: reg.Z1}) },
 	} {
 		t.Run(name, func(t *testing.T) {
 			defer func() {

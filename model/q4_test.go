@@ -1,0 +1,118 @@
+package model_test
+
+import (
+	"context"
+	"math"
+	"slices"
+	"strings"
+	"testing"
+
+	"talf/compute"
+	"talf/compute/cpu"
+	"talf/compute/cpu/kern"
+	"talf/internal/golden"
+	"talf/model"
+	"talf/model/modeltest"
+)
+
+// fourBit loads a file with weights as Q4 onto a device of its own.
+func fourBit(t *testing.T, path string, class kern.Class, threads, bits int, as compute.DType) *model.Model {
+	t.Helper()
+	d, err := cpu.New(cpu.Config{Class: class, Threads: threads, ActBits: bits})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { d.Close() })
+	return load(t, path, d, model.Options{DType: as, MaxRows: 512})
+}
+
+// Trees and batches have the bits of plain decoding, and those are the same on every class, with 8
+// and with 16 bits of activations.
+func TestFourBitWeightsKeepThePromise(t *testing.T) {
+	ids := []int32{3, 1, 4, 1, 5, 9, 2, 6, 5, 3, 5}
+	for _, name := range []string{"llama3-Q4_K_M", "qwen2-Q4_0"} {
+		path := golden.File(t, "gguf/"+name+".gguf")
+		for _, bits := range []int{8, 16} {
+			batchesAgree(t, fourBit(t, path, kern.Best(), 2, bits, compute.Q4), fourBit(t, path, kern.Best(), 1, bits, compute.Q4), uint64(bits))
+			want := logitsOf(t, fourBit(t, path, kern.Portable, 1, bits, compute.Q4), ids)
+			for _, class := range classes() {
+				if err := sameBits(logitsOf(t, fourBit(t, path, class, 2, bits, compute.Q4), ids), want); err != nil {
+					t.Errorf("%s, %v, %d bits: %v", name, class, bits, err)
+				}
+			}
+		}
+	}
+}
+
+// The logits are those of the file's exact meaning up to the rounding of activations, and of what
+// is stored in neither 4 bits nor a type that q8 has (data/gguf/README.md gives both).
+func TestFourBitWeightsAreTheFiles(t *testing.T) {
+	for _, c := range []struct {
+		name      string
+		off8, off float64
+		greedy    bool
+	}{
+		{"gsm10m-Q4_K_M", 0.3, 0.25, true}, {"gsm10m-l0-Q4_0", 0.3, 0.25, true}, {"llama3-Q4_K_M", 0.4, 0.2, false}, {"qwen2-Q4_0", 0.4, 2e-3, false},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			path, want := stored(t, c.name+".gguf"), open(t, stored(t, c.name+".golden.safetensors"))
+			ids := ints(t, want, "input_ids")
+			for bits, off := range map[int]float64{0: c.off8, 16: c.off} {
+				m := fourBit(t, path, kern.Best(), 2, bits, compute.Q4)
+				logits, v := logitsOf(t, m, ids), m.Spec().Vocab
+				worst := 0.0
+				for i, r := range ints(t, want, "rows") {
+					for j, x := range floats(t, want, "logits_rows")[i*v:][:v] {
+						worst = max(worst, math.Abs(float64(logits[int(r)*v+j]-x)))
+					}
+				}
+				t.Logf("%d bits of activations: %.2g away at most", bits, worst)
+				if !(worst <= off) {
+					t.Errorf("%d bits of activations: logits are off by %v, want at most %v", bits, worst, off)
+				}
+				if got, want := greedy(t, m, ints(t, want, "greedy_prompt"), 24), ints(t, want, "greedy_ids"); (c.greedy || bits == 16) && !slices.Equal(got, want) {
+					t.Errorf("%d bits of activations: continues with %v, want %v", bits, got, want)
+				}
+			}
+		})
+	}
+}
+
+func logitsOf(t *testing.T, m *model.Model, ids []int32) []float32 {
+	t.Helper()
+	s := m.NewSeq()
+	defer s.Close()
+	o := must[*model.Output](t)(s.Append(context.Background(), ids, nil, model.WantAll))
+	logits := make([]float32, len(ids)*m.Spec().Vocab)
+	o.ReadLogits(logits, 0)
+	return logits
+}
+
+// A file of Q4_0 has the same integers in q4 and in q8, and so the same bits if activations are
+// rounded alike; memory is about half.
+func TestQ4_0HasTheBitsOfQ8(t *testing.T) {
+	path := golden.File(t, "gguf/qwen2-Q4_0.gguf")
+	ids := []int32{3, 1, 4, 1, 5, 9, 2, 6, 5, 3, 5}
+	for _, bits := range []int{8, 16} {
+		q4, q8 := fourBit(t, path, kern.Best(), 2, bits, compute.Q4), fourBit(t, path, kern.Best(), 2, bits, compute.Q8)
+		if err := sameBits(logitsOf(t, q4, ids), logitsOf(t, q8, ids)); err != nil {
+			t.Errorf("%d bits of activations: %v", bits, err)
+		}
+		if a, b := q4.WeightBytes(), q8.WeightBytes(); float64(a) > 0.9*float64(b) {
+			t.Errorf("%d bytes as Q4, %d as Q8", a, b)
+		}
+	}
+	f := fourBit(t, path, kern.Best(), 1, 0, compute.Q4).Function()
+	if f.Weights != "q4" || f.Activations != "int8" {
+		t.Errorf("weights are %s and activations %s", f.Weights, f.Activations)
+	}
+}
+
+func TestQ4WantsBlocksOf4Bits(t *testing.T) {
+	opt := model.Default()
+	opt.DType = compute.Q4
+	_, err := model.Load(modeltest.Random(t, modeltest.Default(), 1), device(t, kern.Best(), 1), opt)
+	if err == nil || !strings.Contains(err.Error(), "Q4_0 or Q4_K") {
+		t.Errorf("%v, want an error that names Q4_0 and Q4_K", err)
+	}
+}

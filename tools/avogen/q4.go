@@ -1,0 +1,223 @@
+package main
+
+import (
+	"fmt"
+
+	"github.com/mmcloughlin/avo/operand"
+	"github.com/mmcloughlin/avo/reg"
+)
+
+// The 4-bit formats, as kern/q4.go has them.
+const (
+	q4Line   = 64 // bytes of four k of a panel
+	q4Ints   = q8Lines * q4Line
+	q4Block  = q8Scales + q4Ints
+	q4kMins  = 32 // bytes from the integers of scales to those of minima
+	q4kPart  = 2*q4kMins + q4Ints
+	q4kParts = 8 // of 32 k in a block
+)
+
+// A line of weights holds four k of output j in the low four bits of a word's bytes, and those of
+// output j+16 in the high ones. Sums of products with the low ones, and with whole bytes, give those
+// of both outputs: sums [n][2] hold the former, t, and the latter, v. q4 emits what turns them into
+// the outputs' own and adds these, for the outputs of register j of the low ones, and of the high
+// ones. It is the rest of a block. If centred, t
+// is Σ a·(v&15) and v 128·Σ a too small; else both are as q4Starts begins them.
+func (f *frame) q4(sums [][2]reg.VecVirtual, j int, scales reg.Register, minima, centred bool) {
+	high := 16 / f.width // registers from an output to that of the high bits
+	for i := range 2 {
+		at := j + high*i
+		d, m := f.vec(), f.vec()
+		f.VCVTPH2PS(operand.Mem{Base: scales, Disp: 2 * f.width * at}, d)
+		if minima {
+			f.VCVTPH2PS(operand.Mem{Base: scales, Disp: q8Scales + 2*f.width*at}, m)
+			for k, by := range []reg.VecVirtual{d, m} {
+				s := f.vec()
+				f.VPMOVZXBD(operand.Mem{Base: f.b, Disp: q4kMins*k + f.width*at}, s)
+				f.VCVTDQ2PS(s, s)
+				f.VMULPS(s, by, by)
+			}
+		}
+		for r := range sums {
+			if i == 0 {
+				f.VPSUBD(sums[r][0], sums[r][1], sums[r][1])
+				f.VPSRAD(operand.Imm(4), sums[r][1], sums[r][1])
+			}
+			v := sums[r][i]
+			switch all := f.arow(r, q8ATimes8); {
+			case minima && centred && i == 1:
+				f.words(f.VPSUBD, f.VPSUBD_BCST, all, v)
+			case !minima && centred && i == 0:
+				f.words(f.VPADDD, f.VPADDD_BCST, all, v)
+			}
+			f.VCVTDQ2PS(v, v)
+			f.VMULPS(d, v, v)
+			if minima {
+				f.words(f.VFNMADD231PS, f.VFNMADD231PS_BCST, f.arow(r, q8ASum), m, v)
+			}
+			f.add(r, at, v)
+		}
+	}
+}
+
+// q4Starts returns what sums start from: zero if minima is set, and else what makes them those of
+// products with q−8, for whole bytes −136·Σ a at a place of a block of activations.
+func (f *frame) q4Starts(at int, minima bool) [][2]reg.VecVirtual {
+	sums := make([][2]reg.VecVirtual, f.n)
+	for r := range sums {
+		t, v := f.vec(), f.vec()
+		if sums[r] = [2]reg.VecVirtual{t, v}; minima {
+			f.zero(t, v)
+			continue
+		}
+		f.VPBROADCASTD(f.arow(r, q8ATimes8), t)
+		f.VPBROADCASTD(f.arow(r, at), v)
+	}
+	return sums
+}
+
+// words emits an instruction whose first operand is a word in memory, broadcast.
+func (g *gen) words(full, bcst func(...operand.Op), m operand.Mem, ops ...operand.Op) {
+	if len(ops) == 1 {
+		ops = append(ops, ops[0])
+	}
+	if g.wide() {
+		bcst(append([]operand.Op{m}, ops...)...)
+		return
+	}
+	t := g.vec()
+	g.VBROADCASTSS(m, t)
+	full(append([]operand.Op{t}, ops...)...)
+}
+
+// q4Frame starts a kernel of q4, or of q4k if minima is set, up to the first line of a block. It
+// returns where the block's first scales are, and what ends the block.
+func (g *gen) q4Frame(planes string, n int, minima, keep bool, consts func()) (f *frame, scales reg.Register, end func()) {
+	if !minima {
+		f = g.frame("gemmQ4"+planes, n, q4Block/64, keep)
+		consts()
+		g.Label("blocks")
+		f.pre.lines(q8Scales / 64)
+		return f, f.b, func() {
+			f.next(q4Block)
+			f.end()
+		}
+	}
+	f = g.frame("gemmQ4K"+planes, n, q4Block/64, keep)
+	consts()
+	at, parts := g.GP64(), g.GP64()
+	g.Label("blocks")
+	g.MOVQ(f.b, at)
+	g.ADDQ(operand.I32(2*q8Scales), f.b)
+	for i := range 2 * q8Scales / 64 {
+		g.PREFETCHT1(operand.Mem{Base: f.pre.ahead, Disp: 64 * i})
+	}
+	g.ADDQ(operand.I32(2*q8Scales), f.pre.ahead)
+	g.MOVQ(operand.U32(q4kParts), parts)
+	g.Label("parts")
+	f.pre.lines(2 * q4kMins / 64)
+	return f, at, func() {
+		f.next(q4kPart)
+		g.DECQ(parts)
+		g.JNZ(operand.LabelRef("parts"))
+		f.end()
+	}
+}
+
+// q4VNNI emits the kernel of n rows of one or two planes of bytes. Weights are unsigned: for the
+// second plane, whose activations are, whole bytes minus 128 are multiplied, which the first
+// plane's sums make up for as they do for q8.
+func (g *gen) q4VNNI(n, planes int, minima bool) {
+	var mask, bias reg.VecVirtual
+	f, scales, end := g.q4Frame(fmt.Sprintf("Planes%d", planes), n, minima, 4*n+7 <= 32, func() {
+		mask, bias = g.word(0x0f0f0f0f), g.word(0x80808080)
+	})
+	var sums [][2]reg.VecVirtual
+	if planes == 1 {
+		sums = f.q4Starts(q4AStart, minima)
+	} else {
+		sums = f.q4Starts(q8AStart, true)
+		for r := range sums {
+			g.VPBROADCASTD(f.arow(r, q8AStart), sums[r][1])
+		}
+	}
+	for p := range planes {
+		for line := range q8Lines {
+			if p == 0 {
+				f.pre.lines(1)
+			}
+			all, low := g.vec(), g.vec()
+			g.VMOVDQU32(operand.Mem{Base: f.b, Disp: q8Scales + q4Line*line}, all)
+			g.VPANDD(mask, all, low)
+			if p == 1 {
+				g.VPXORD(bias, all, all)
+			}
+			for r := range sums {
+				x := g.vec()
+				g.VPBROADCASTD(f.arow(r, q8Plane*p+4*line), x)
+				if p == 0 {
+					g.VPDPBUSD(x, low, sums[r][0])
+					g.VPDPBUSD(x, all, sums[r][1])
+				} else {
+					g.VPDPBUSD(low, x, sums[r][0])
+					g.VPDPBUSD(all, x, sums[r][1])
+				}
+			}
+		}
+		for r := range sums {
+			for _, v := range sums[r] {
+				if p < planes-1 {
+					g.VPSLLD(operand.Imm(8), v, v)
+				}
+			}
+		}
+	}
+	f.q4(sums, 0, scales, minima, planes == 2)
+	end()
+}
+
+// q4Pairs emits the kernel of n rows for activations in pairs, as q8 does.
+func (g *gen) q4Pairs(n int, minima bool) {
+	var even, low reg.VecVirtual
+	f, scales, end := g.q4Frame("", n, minima, false, func() {
+		if g.wide() {
+			even, low = g.word(0x00ff00ff), g.word(0x000f000f)
+		}
+	})
+	and := func(name string, mask, v, to reg.VecVirtual) {
+		if g.wide() {
+			g.VPANDD(mask, v, to)
+		} else {
+			g.VPAND(g.consts[name], v, to)
+		}
+	}
+	for j := range 16 / g.width {
+		sums := f.q4Starts(q8AStart, minima)
+		for line := range q8Lines {
+			if j == 0 {
+				f.pre.lines(1)
+			}
+			for half := range 2 {
+				all, part := g.vec(), g.vec()
+				g.VMOVUPS(operand.Mem{Base: f.b, Disp: q8Scales + q4Line*line + 4*g.width*j}, all)
+				if half == 0 {
+					and("quant even", even, all, all)
+				} else {
+					g.VPSRLW(operand.Imm(8), all, all)
+				}
+				and("quant low", low, all, part)
+				for r := range sums {
+					x := g.vec()
+					g.VPBROADCASTD(f.arow(r, 8*line+4*half), x)
+					t := g.vec()
+					g.VPMADDWD(x, part, t)
+					g.VPADDD(t, sums[r][0], sums[r][0])
+					g.VPMADDWD(x, all, x)
+					g.VPADDD(x, sums[r][1], sums[r][1])
+				}
+			}
+		}
+		f.q4(sums, j, scales, minima, false)
+	}
+	end()
+}
