@@ -16,43 +16,40 @@ const maxTokenID = 1<<24 - 1
 // Token matches an added token, such as a mark of a chat template. A Speller with Added has them.
 func (b *Builder) Token(id int32) Expr { return b.Text(string(tokenText(id))) }
 
-// OtherTokens matches any one token that is no text, but for those given.
-func (b *Builder) OtherTokens(except []int32) (Expr, error) {
-	var set ByteSet
-	set.AddRange(0, 0xFF)
-	c := b.Bytes(set)
-	d, err := b.DFA(b.Seq(b.Text(string([]byte{marked})), c, c, c))
-	if err != nil {
-		return 0, err
-	}
-	var texts []string
-	for _, id := range except {
-		texts = append(texts, string(tokenText(id)))
-	}
-	not, err := b.Words(texts)
-	if err != nil {
-		return 0, err
-	}
-	if d, err = b.Without(d, not); err != nil {
-		return 0, err
-	}
-	return b.Automaton(d), nil
-}
-
 // Run matches texts of any bytes, in which none of some words occurs and which begin with none of
-// others. Tokens that are no text are no part of it.
-func (b *Builder) Run(without, start []string) (Expr, error) {
+// others. Tokens that are no text may stand anywhere, but for those of except. Most add nothing to what
+// a reader sees, so a word may not occur around them either.
+func (b *Builder) Run(without, start []string, except []int32) (Expr, error) {
 	type state struct {
 		inner string // the longest end of what was read that begins a word (Aho and Corasick 1975)
 		head  string // what was read, as long as it begins one of start
 		free  bool   // it begins none
+		// Within a token that is no text: how many of its bytes are left, and those that were read
+		// as long as they begin one of except.
+		left  int
+		token string
 	}
 	begins := func(words []string, s string) bool {
 		return slices.ContainsFunc(words, func(w string) bool { return strings.HasPrefix(w, s) })
 	}
+	var not []string
+	for _, id := range except {
+		not = append(not, string(tokenText(id)))
+	}
 	d, err := Explore(b, state{free: len(start) == 0}, func(s state, c byte) (state, bool) {
-		if c == marked {
-			return s, false
+		if s.left > 0 || c == marked {
+			if s.left == 0 {
+				s.left, s.token = len(tokenText(0)), string([]byte{c})
+			} else if s.token != "" {
+				s.token += string([]byte{c})
+			}
+			if s.left--; slices.Contains(not, s.token) {
+				return s, false
+			}
+			if s.left == 0 || !begins(not, s.token) {
+				s.token = ""
+			}
+			return s, true
 		}
 		s.inner += string([]byte{c})
 		if slices.ContainsFunc(without, func(w string) bool { return strings.HasSuffix(s.inner, w) }) {
@@ -72,7 +69,7 @@ func (b *Builder) Run(without, start []string) (Expr, error) {
 			s.head = ""
 		}
 		return s, true
-	}, func(state) bool { return true })
+	}, func(s state) bool { return s.left == 0 })
 	if err != nil {
 		return 0, err
 	}

@@ -149,8 +149,8 @@ func (w *writer) text(s string) grammar.Expr {
 // not see the difference.
 func (w *writer) spelled(s string) grammar.Expr { return w.b.Alt(w.text(s), w.b.Text(s)) }
 
-// free is any text and any tokens, without the words and the marks that are equal to them; it
-// begins with none of start.
+// free is any text and any tokens, without the words and the marks that are equal to them, also
+// where a token that a reader does not see stands within a word; it begins with none of start.
 func (w *writer) free(without, start []string) (grammar.Expr, error) {
 	except := slices.Clone(w.x.Ends)
 	for _, s := range slices.Concat(without, start) {
@@ -158,19 +158,7 @@ func (w *writer) free(without, start []string) (grammar.Expr, error) {
 			except = append(except, id)
 		}
 	}
-	first, err := w.b.Run(without, start)
-	if err != nil {
-		return 0, err
-	}
-	more, err := w.b.Run(without, nil)
-	if err != nil {
-		return 0, err
-	}
-	other, err := w.b.OtherTokens(except)
-	if err != nil {
-		return 0, err
-	}
-	return w.b.Seq(first, w.b.Repeat(w.b.Seq(other, more), 0, grammar.Unbounded)), nil
+	return w.b.Run(without, start, except)
 }
 
 // answer adds all of an answer.

@@ -78,6 +78,18 @@ func TestCallsAreWrittenAndReadAlike(t *testing.T) {
 					t.Errorf("%s in pieces of %d: %s", name, n, d)
 				}
 			}
+			// A token that a reader does not see changes nothing: what is read as a call is held to it.
+			for at := range wrong {
+				hidden := wrong[:at] + "\xff\x00\x00\x09" + wrong[at:]
+				if s := a.Read(a.Start(), []byte(hidden)); s != nil && s.Accepting() {
+					t.Errorf("%s: the grammar allows %q", name, hidden)
+				}
+			}
+			for _, stay := range []string{"Hello \xff\x00\x00\x09there", "\xff\x00\x00\x09", "a < b\xff\xff\xff\xff"} {
+				if s := a.Read(a.Start(), []byte(stay)); name != "harmony" && !required && (s == nil || !s.Accepting()) {
+					t.Errorf("%s: the grammar does not allow %q", name, stay)
+				}
+			}
 			said := a.Read(a.Start(), []byte("Hello <b>")) // no call
 			if name != "harmony" && (said == nil) != required {
 				t.Errorf("%s, required %v: a text is allowed: %v", name, required, said != nil)
