@@ -8,7 +8,7 @@ import (
 	"talf/infer"
 )
 
-// Rows says which rows a method has besides its own, for help and documents.
+// Rows says which rows a method has besides its own, and what they say of loops, for help and documents.
 const Rows = `A method that learns from one answer to the next has two rows. The first goes on with what
 it learnt from the earlier prompts of the same repetition and seed, never from the prompt
 itself; "cold" begins every answer anew.
@@ -16,7 +16,11 @@ itself; "cold" begins every answer anew.
 With a format of the answers, every method has the same rows again with answers held to it,
 which are compared with plain decoding that is held to it, too. In rows that are "unforced"
 what the format alone allows, such as the names of required properties, is not drafted
-without asking the method.`
+without asking the method.
+
+The column loops is the share of outputs in which, over at least 24 tokens, a block of at
+most 32 tokens repeats three times or more. Every method drafts such loops well, and weak
+models write them.`
 
 // What rows of answers in a format are called, and their measurements.
 const (

@@ -59,10 +59,6 @@ keeps only the beginning of every text, so that the model writes the rest.
 METHOD@VERIFIER gives a method its own verifier; --verify gives one to all the others. A
 budget limits the nodes of a tree, root included, whatever the method's parameters say.
 
-The column loops is the share of outputs in which, over at least 24 tokens, a block of at
-most 32 tokens repeats three times or more. Every method drafts such loops well, and weak
-models write them.
-
 --paper runs the methods of a publication's table on the model and prompts at hand, at the
 publication's temperatures, and prints the figures in its layout. Several tables share one
 run, in which every method runs once. Heads are told apart by their names: eagle, hass and
