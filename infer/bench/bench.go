@@ -15,6 +15,7 @@ import (
 	"talf/infer/constrain"
 	"talf/infer/decode"
 	"talf/infer/draft"
+	"talf/infer/draft/constants"
 	"talf/infer/loop"
 	"talf/infer/verify"
 	"talf/model/sample"
@@ -155,6 +156,8 @@ type Config struct {
 	Format     constrain.Format
 	Constraint *constrain.Constraint
 	Tokenizer  string // hash that files of token ids must carry; empty accepts any
+	// Constants are in place of the fitted ones of draft methods, to fit them; nil: those.
+	Constants *constants.Set
 	// Check fails the run if an output that should be plain decoding's differs from it.
 	Check bool
 	// Parts runs the passes of every decoding again, one model at a time, and keeps both times:
@@ -282,7 +285,7 @@ func (c *Config) options(m *Method, t float64) decode.Options {
 // if it is not known yet.
 func (c *Config) Open(m *Method, t float64, vocab int) (*draft.Maker, error) {
 	opt := c.options(m, t)
-	mk, _, err := opt.Open(draft.Env{Vocab: vocab, Tokenizer: c.Tokenizer, Source: m.Source != nil})
+	mk, _, err := opt.Open(draft.Env{Vocab: vocab, Tokenizer: c.Tokenizer, Source: m.Source != nil, Constants: c.Constants})
 	return mk, err
 }
 

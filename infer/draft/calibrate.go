@@ -1,6 +1,10 @@
 package draft
 
-import "math"
+import (
+	"math"
+
+	"talf/infer/draft/constants"
+)
 
 // An origin is the source of one of fuse's candidates.
 type origin uint8
@@ -36,7 +40,7 @@ type evidence struct {
 // continues with it, and learns from verdicts. It has two steps.
 //
 // The first treats each source alone. Cells by source, depth, rank and estimate count how many
-// of their candidates were kept. The calibrated estimate is (kept + κ·q)/(tried + κ): the
+// of their candidates were kept. The calibrated estimate is (kept + κ·q)/(tried + κ), with κ = Shrink: the
 // source's own q until there is evidence.
 //
 // The second is for candidates that several sources propose, or that some propose while others
@@ -45,6 +49,7 @@ type evidence struct {
 // as in compressors (Mahoney 2005). On six sets of prompts, both the maximum of the calibrated
 // estimates and their noisy-or led to fewer accepted tokens.
 type calibration struct {
+	constants.Fuse
 	cells [int(origins) * depthClasses * rankClasses * bins]cell
 	mix   [patterns]mixer
 }
@@ -61,14 +66,10 @@ type mixer struct {
 	ready  bool
 }
 
-// Constants of the calibration.
+// Bounds of a candidate's probability, which keep its log odds finite.
 const (
-	shrink    = 12.0   // κ
-	memoryOf  = 400.0  // trials after which old ones fade
-	learnRate = 0.02   // of weights
-	learnBias = 0.02   // of biases
-	highest   = 0.9995 // probability of a candidate
-	lowest    = 1e-5
+	highest = 0.9995
+	lowest  = 1e-5
 )
 
 func logit(p float64) float64 { return math.Log(p / (1 - p)) }
@@ -85,7 +86,7 @@ func (c *calibration) evidence(o origin, depth, rank int, q float64) evidence {
 	odds := logit(q)
 	i := cellOf(o, depth, rank, odds)
 	if x := &c.cells[i]; x.tried > 0 {
-		p := (float64(x.kept) + shrink*q) / (float64(x.tried) + shrink)
+		p := (float64(x.kept) + c.Shrink*q) / (float64(x.tried) + c.Shrink)
 		odds = logit(min(max(p, lowest), highest))
 	}
 	return evidence{odds: float32(odds), cell: i}
@@ -121,17 +122,17 @@ func (c *calibration) mixer(ev *[origins]evidence, know uint8) (*mixer, float64)
 		for o := range m.weight {
 			m.weight[o] = firstWeights[agree]
 		}
-		m.bias = firstBias[agree] - 0.4*float32(absent)
+		m.bias = -float32(c.Dissent) * float32(absent)
+		if agree > 1 {
+			m.bias += float32(c.Agree)
+		}
 	}
 	return m, float64(m.bias)
 }
 
-// Initial weights and bias by the number of sources that agree on a candidate. Every source that
-// knows the place but dissents costs 0.4 of log odds. A single source is trusted as it is.
-var (
-	firstWeights = [origins + 1]float32{0, 1, 0.5, 0.35, 0.27, 0.22}
-	firstBias    = [origins + 1]float32{0, 0, 0.4, 0.4, 0.4, 0.4}
-)
+// firstWeights are the initial weights by the number of sources that agree on a candidate: about a mean of
+// their log odds. A single source is trusted as it is.
+var firstWeights = [origins + 1]float32{0, 1, 0.5, 0.35, 0.27, 0.22}
 
 // learn takes the verdict on a candidate to which probability p was given.
 func (c *calibration) learn(ev *[origins]evidence, know uint8, kept bool) {
@@ -147,13 +148,13 @@ func (c *calibration) learn(ev *[origins]evidence, know uint8, kept bool) {
 		if e.cell < 0 {
 			continue
 		}
-		m.weight[o] += float32(learnRate * err * float64(e.odds))
+		m.weight[o] += float32(c.Rate * err * float64(e.odds))
 		x := &c.cells[e.cell]
-		if x.tried >= memoryOf {
+		if float64(x.tried) >= c.Memory {
 			x.tried, x.kept = x.tried/2, x.kept/2
 		}
 		x.tried++
 		x.kept += float32(y)
 	}
-	m.bias += float32(learnBias * err)
+	m.bias += float32(c.Rate * err)
 }

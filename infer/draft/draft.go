@@ -6,6 +6,7 @@ import (
 	"fmt"
 
 	"talf/infer"
+	"talf/infer/draft/constants"
 	"talf/internal/spec"
 	"talf/tree"
 )
@@ -26,6 +27,15 @@ type Env struct {
 	Temperature float64 // at which children are drawn, if they are drawn at random
 	Tokenizer   string  // hash that a file of token ids must carry; empty accepts any
 	Source      bool    // there is a draft model to ask
+	// Constants are in place of the fitted ones; nil: those.
+	Constants *constants.Set
+}
+
+func (e Env) constants() *constants.Set {
+	if e.Constants != nil {
+		return e.Constants
+	}
+	return constants.Fitted()
 }
 
 // A Maker makes the drafters of one specification. What they share, such as a file, is opened

@@ -7,6 +7,7 @@ import (
 	"sync"
 
 	"talf/infer"
+	"talf/infer/draft/constants"
 	"talf/infer/draft/memory"
 	"talf/infer/draft/shape"
 	"talf/infer/lookup"
@@ -23,7 +24,7 @@ func fuseMethod() Method {
 			Params: []spec.Param{
 				nodesParam(60),
 				spec.Int("B", 10, 1, shape.MaxRank+1, "nodes that the draft model is asked for per round"),
-				spec.Float("th", 0.3, spec.Below(0, 1), "stop asking when the probability not covered by drafted children sums to less"),
+				spec.Float("th", constants.Fitted().Fuse.Th, spec.Below(0, 1), "stop asking when the probability not covered by drafted children sums to less"),
 				spec.Switch("head", true, "ask the draft model, if there is one"),
 				spec.Switch("context", true, "continue earlier occurrences of the newest tokens"),
 				spec.Choice("table", "transitions that the target showed: on, in this request; keep, in earlier ones too; off", "on", "keep", "off"),
@@ -47,7 +48,7 @@ func openFuse(v spec.Values, e Env) (Maker, error) {
 	if !c.head && !c.context && use == 2 && file == "" {
 		return Maker{}, errors.New("no source is on: give a draft model, or one of context=on, table=on and file=FILE")
 	}
-	shared := &fuseShared{calibration: new(calibration)}
+	shared := &fuseShared{calibration: &calibration{Fuse: e.constants().Fuse}}
 	mk := Maker{Learns: true, Files: v.Files()} // the calibration
 	if file != "" {
 		s, err := openStore(file, e)

@@ -4,6 +4,7 @@ import (
 	"errors"
 
 	"talf/infer"
+	"talf/infer/draft/constants"
 	"talf/infer/draft/memory"
 	"talf/infer/draft/recycle"
 	"talf/infer/draft/search"
@@ -23,7 +24,7 @@ func recycleMethod() Method {
 				nodesParam(81),
 				spec.Choice("tree", "published: the first N nodes of the authors'; sequoia: the best for the probabilities accept", "published", "sequoia"),
 				spec.Int("depth", 10, 1, shape.MaxDepth, "most edges of sequoia's tree"),
-				spec.Floats("accept", recycleAccept, spec.Closed(0, 1), "probability that each rank of successors is right, for sequoia's tree"),
+				spec.Floats("accept", constants.List(constants.Fitted().Recycle), spec.Closed(0, 1), "probability that each rank of successors is right, for sequoia's tree"),
 				spec.Switch("zeros", true, "tokens without a row have token 0 as all their successors: on or off"),
 				learn[0].With("rounds"), learn[1],
 			},
@@ -31,10 +32,6 @@ func recycleMethod() Method {
 		Open: openRecycle,
 	}
 }
-
-// recycleAccept is how often the next token was the r-th of the table's row, measured on 24
-// prompts of six sets with a 10M Llama and a tree of eight children per node.
-const recycleAccept = "0.48/0.13/0.06/0.033/0.017/0.016/0.013/0.01"
 
 // rowsOfRecycle are the defaults of set=rows.
 const rowsOfRecycle = "N=80,tree=sequoia,zeros=off,harvest=all"

@@ -6,6 +6,7 @@ import (
 	"fmt"
 
 	"talf/infer"
+	"talf/infer/draft/constants"
 	"talf/infer/draft/search"
 	"talf/infer/draft/shape"
 	"talf/internal/spec"
@@ -18,7 +19,7 @@ func sequoiaMethod() Method {
 			Params: []spec.Param{
 				nodesParam(60),
 				spec.Int("depth", 10, 1, shape.MaxDepth, "most edges of the tree"),
-				spec.Floats("accept", sequoiaAccept, spec.Closed(0, 1), "probability that each rank is right"),
+				spec.Floats("accept", constants.List(constants.Fitted().Sequoia), spec.Closed(0, 1), "probability that each rank is right"),
 				spec.File("file", "JSON with these probabilities, or with by_rank of a row of talf bench --out"),
 				drawParam(),
 			},
@@ -50,11 +51,6 @@ func sequoiaMethod() Method {
 		},
 	}
 }
-
-// sequoiaAccept is how often the target's next token was the draft's r-th, measured with a 10M
-// Llama and its head in 600 rounds on GSM8K, MT-bench and HumanEval, on a tree with ten children
-// per node.
-const sequoiaAccept = "0.37/0.08/0.057/0.035/0.02/0.015/0.01/0.01/0.008/0.007"
 
 // readAccept reads a JSON list of probabilities, or of counts by rank from 0.
 func readAccept(path string) ([]float64, error) {

@@ -55,6 +55,7 @@ var Rules = []Rule{
 	{"train/tensorboard", []string{"train"}},
 	{"infer/...", []string{"compute", "internal/mapped", "internal/slab", "internal/spec", "internal/splitmix", "model/...", "tree/..."}},
 	{"infer/constrain", []string{"infer", "model/grammar/...", "model/sample", "model/tokenizer", "tree"}},
+	{"infer/draft/constants", nil},
 	{"infer/draft/cost", nil},
 	{"infer/budget", []string{"infer", "infer/draft/cost", "tree"}},
 	{"infer/loop", []string{"infer", "infer/budget", "infer/draft/cost", "internal/slab", "model", "model/sample"}},
@@ -107,6 +108,7 @@ var Rules = []Rule{
 	{"internal/tally", nil},
 	{"internal/plot", nil},
 	{"internal/quickstart", []string{"infer/...", "internal/demo", "internal/plot", "model/...", "preprocess", "train"}},
+	{"internal/tune", []string{"infer", "infer/bench", "infer/bench/replay", "infer/draft/constants", "internal/durable", "internal/limits"}},
 	{"internal/report", []string{
 		"checkpoints", "infer", "infer/bench", "infer/bench/micro", "infer/bench/paper", "infer/bench/rig", "infer/trace", "internal/cli", "internal/plot", "internal/table", "internal/version",
 		"model/identity", "train",

@@ -1,0 +1,202 @@
+package main
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/binary"
+	"encoding/hex"
+	"encoding/json"
+	"fmt"
+	"math"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"talf/infer"
+	"talf/infer/bench"
+	"talf/infer/bench/replay"
+	"talf/infer/draft/constants"
+	"talf/internal/limits"
+)
+
+// A curve is what passes cost by their rows, in plain passes.
+type curve struct {
+	Name   string          `json:"name"`
+	Origin string          `json:"origin"`
+	Target map[int]float64 `json:"target"`
+	Draft  map[int]float64 `json:"draft"`
+}
+
+// costs returns c as a recording has it: a plain pass takes a millisecond.
+func costs(c map[int]float64) []replay.Cost {
+	var out []replay.Cost
+	for rows, x := range c {
+		out = append(out, replay.Cost{Rows: rows, Seconds: x / 1e3, Passes: 1})
+	}
+	return out
+}
+
+// A lab replays recordings in the time of curves.
+type lab struct {
+	names  []string
+	all    []*replay.Recording
+	curves []curve
+	costs  string // digest of the curves
+}
+
+func open(files []string, curves string) (*lab, error) {
+	b, err := limits.ReadFile(curves, 1<<20)
+	if err != nil {
+		return nil, err
+	}
+	l := &lab{}
+	if err := json.Unmarshal(b, &l.curves); err != nil {
+		return nil, fmt.Errorf("%s: %w", curves, err)
+	}
+	sum := sha256.Sum256(b)
+	l.costs = hex.EncodeToString(sum[:])
+	for _, c := range l.curves {
+		if len(c.Target) == 0 || len(c.Draft) == 0 {
+			return nil, fmt.Errorf("%s: curve %q: want target and draft", curves, c.Name)
+		}
+	}
+	for _, f := range files {
+		r, err := replay.Open(f)
+		if err != nil {
+			return nil, err
+		}
+		l.names, l.all = append(l.names, strings.TrimSuffix(filepath.Base(f), ".rec")), append(l.all, r)
+	}
+	return l, nil
+}
+
+// prompts counts the prompts that are not for warm-up.
+func (l *lab) prompts() (n int) {
+	for _, r := range l.all {
+		for _, s := range r.Sets() {
+			n += max(0, len(s.Prompts)-r.Warmup)
+		}
+	}
+	return n
+}
+
+// texts returns a digest of the answers.
+func (l *lab) texts() string {
+	h := sha256.New()
+	for _, r := range l.all {
+		for _, t := range r.Texts {
+			fmt.Fprintf(h, "%q %q %v %d %d\n", t.Set, t.Prompt, t.Temperature, t.Seed, t.Start)
+			_ = binary.Write(h, binary.LittleEndian, t.Tokens) // hashes take everything
+		}
+	}
+	return hex.EncodeToString(h.Sum(nil))
+}
+
+// A method is what is replayed: a specification, with the recording's first draft model if asks.
+type method struct {
+	spec string
+	asks bool
+}
+
+func (m method) String() string {
+	if m.asks {
+		return m.spec + ", LM"
+	}
+	return m.spec
+}
+
+// A prompt is one answer in the time of one curve.
+type prompt struct{ recording, curve, set, name string }
+
+// speeds are speed-ups of decoding, by prompt and method.
+type speeds map[prompt]map[method]float64
+
+// replay runs methods on all recordings and curves, with constants s.
+func (l *lab) replay(ctx context.Context, s *constants.Set, methods []method, each func(m method, x *infer.Stats)) (speeds, error) {
+	out := speeds{}
+	for i, r := range l.all {
+		for _, c := range l.curves {
+			for k := range r.Channels {
+				by := c.Draft
+				if k == 0 {
+					by = c.Target
+				}
+				r.Channels[k].SetCosts(costs(by))
+			}
+			if err := l.one(ctx, r, s, methods, func(m method, x *bench.Measurement) {
+				at := prompt{l.names[i], c.Name, x.Set, x.Prompt}
+				if out[at] == nil {
+					out[at] = map[method]float64{}
+				}
+				out[at][m] = x.Stats.TPOT().Seconds()
+				if each != nil {
+					each(m, &x.Stats)
+				}
+			}); err != nil {
+				return nil, err
+			}
+		}
+	}
+	for at, by := range out {
+		plain := by[method{spec: bench.Baseline}]
+		for m, t := range by {
+			by[m] = plain / t
+		}
+		if plain == 0 { // an answer of one token has no decoding
+			delete(out, at)
+		}
+	}
+	return out, nil
+}
+
+func (l *lab) one(ctx context.Context, r *replay.Recording, s *constants.Set, methods []method, keep func(m method, x *bench.Measurement)) error {
+	player := replay.New(r)
+	c := r.Config([]float64{0}, 0)
+	c.Constants = s
+	byTitle := map[string]method{bench.Baseline: {spec: bench.Baseline}}
+	for _, m := range methods {
+		x := bench.Method{Spec: m.spec, Label: m.String()}
+		if m.asks {
+			if len(player.Sources()) == 0 {
+				return fmt.Errorf("%s: the recording has no draft model", m)
+			}
+			x.Source, x.SourceName = player.Sources()[0].Source, player.Sources()[0].Name
+		}
+		c.Methods = append(c.Methods, x)
+		byTitle[x.Title()] = m
+	}
+	c.Keep = func(x *bench.Measurement) error {
+		m, ok := byTitle[x.Method]
+		if !ok {
+			return fmt.Errorf("a measurement of %q, which was not asked for", x.Method)
+		}
+		keep(m, x)
+		return nil
+	}
+	_, err := player.Run(ctx, c)
+	return err
+}
+
+// score is the geometric mean of a method's speed-ups over all prompts and curves.
+func (s speeds) score(methods ...method) float64 {
+	sum, n := 0.0, 0
+	for _, at := range s.sorted() {
+		for _, m := range methods {
+			sum += math.Log(s[at][m])
+			n++
+		}
+	}
+	return math.Exp(sum / float64(max(n, 1)))
+}
+
+// sorted lists the prompts in one order, so that sums do not depend on that of maps.
+func (s speeds) sorted() []prompt {
+	var all []prompt
+	for at := range s {
+		all = append(all, at)
+	}
+	slices.SortFunc(all, func(a, b prompt) int {
+		return strings.Compare(fmt.Sprint(a), fmt.Sprint(b))
+	})
+	return all
+}
