@@ -15,7 +15,6 @@ import (
 	"talf/infer/constrain"
 	"talf/infer/decode"
 	"talf/infer/draft"
-	"talf/infer/draft/constants"
 	"talf/infer/loop"
 	"talf/infer/verify"
 	"talf/model/sample"
@@ -155,9 +154,8 @@ type Config struct {
 	// target.
 	Format     constrain.Format
 	Constraint *constrain.Constraint
-	Tokenizer  string // hash that files of token ids must carry; empty accepts any
-	// Constants are in place of the fitted ones of draft methods, to fit them; nil: those.
-	Constants *constants.Set
+	Tokenizer  string           // hash that files of token ids must carry; empty accepts any
+	Constants  *draft.Constants // in place of the fitted ones, to fit them; nil: those
 	// Check fails the run if an output that should be plain decoding's differs from it.
 	Check bool
 	// Parts runs the passes of every decoding again, one model at a time, and keeps both times:

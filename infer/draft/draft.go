@@ -28,8 +28,11 @@ type Env struct {
 	Tokenizer   string  // hash that a file of token ids must carry; empty accepts any
 	Source      bool    // there is a draft model to ask
 	// Constants are in place of the fitted ones; nil: those.
-	Constants *constants.Set
+	Constants *Constants
 }
+
+// Constants are the fitted constants of methods.
+type Constants = constants.Set
 
 func (e Env) constants() *constants.Set {
 	if e.Constants != nil {

@@ -48,8 +48,7 @@ prompts, for each set and for all together.
 ` + bench.Rows + `
 
 Bench fails if an output that should equal plain decoding's does not, unless --check=false is
-given. Sampled outputs of verifiers other than target share only its distribution and are
-not compared.
+given. Sampled outputs of verifiers other than target share only its distribution.
 
 Prompt files are the same as for generate, chat templates included. Each file is a set
 with figures of its own, and only the first turn of a conversation is answered. Prompts

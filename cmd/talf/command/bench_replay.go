@@ -20,11 +20,9 @@ func newBenchReplay(a *app) *cobra.Command {
 because a verdict needs only the text, which every method leaves as it is. Times are the
 recorded costs of passes by their rows; --cost replaces those of the model. Building and
 verifying trees takes no time here. A row that the recording lacks counts as empty, which
-can only make a tree smaller: the column missed shows the share of such rows among those
-asked for.
+can only make a tree smaller; the column missed shows the share of such rows.
 
-Methods that draw children at random, and verifiers other than greedy and target, need the
-model.`,
+Methods that draw children, and verifiers other than greedy and target, need the model.`,
 		Example: `  talf bench replay answers.rec --method salf:th=0.2 --method salf:th=0.4 --markdown
   talf bench replay answers.rec --paper salf:t4 --paper dynatree:fig8 --cost passes.json --plot sweep.svg`,
 		Args: cobra.ExactArgs(1),
