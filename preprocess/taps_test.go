@@ -2,12 +2,15 @@ package preprocess_test
 
 import (
 	"context"
+	"fmt"
+	"math/rand/v2"
 	"slices"
 	"strings"
 	"testing"
 
 	"talf/compute/cpu"
 	"talf/data"
+	"talf/data/corpus"
 	"talf/model"
 	"talf/model/modeltest"
 	"talf/preprocess"
@@ -52,6 +55,51 @@ func TestStatesBeforeLayersAreStored(t *testing.T) {
 		s.Close()
 		if !slices.Equal(r.Features, want) {
 			t.Fatalf("row %d: other states", i)
+		}
+	}
+}
+
+// What docs/sizing.md counts for a token's features is what a shard takes for them.
+func TestFeaturesTakeTheirCountedBytes(t *testing.T) {
+	o := modeltest.Default()
+	o.Layers, o.Hidden = 7, 128 // the fewest layers with default taps
+	m := target(t, modeltest.Random(t, o, 5), cpu.Default(), model.Default())
+	rng := rand.New(rand.NewPCG(1, 2))
+	var text strings.Builder
+	for range 8 { // equal beginnings would have equal features, which are packed
+		for range 100 {
+			fmt.Fprintf(&text, "%d ", 3+rng.IntN(94))
+		}
+		text.WriteString("\n\n")
+	}
+	file := write(t, "in.txt", text.String())
+	bytes := func(mode data.FeatureMode) (perToken float64) {
+		c := config(t, file)
+		c.Load = corpus.Default()
+		c.Features, c.Depth, c.TopK, c.Shard = mode, 1, 1, 64
+		st, err := preprocess.Run(t.Context(), c, preprocess.Inputs{Target: m, Tokenizer: numbers{1}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		set, err := data.Open(c.Out)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer set.Close()
+		for _, s := range set.Shards() {
+			perToken += float64(s.Bytes) / float64(st.Tokens)
+		}
+		return perToken
+	}
+	none := bytes(data.None)
+	for mode, want := range map[data.FeatureMode]int{
+		data.BF16: 2 * m.Spec().Hidden,
+		data.Taps: 2 * m.Spec().Eagle3For(nil, 0).FeatureSize(),
+	} {
+		if got := bytes(mode) - none; got < 0.95*float64(want) || got > 1.02*float64(want) {
+			t.Errorf("%s: %.1f bytes per token of a shard, want %d as docs/sizing.md counts them", mode, got, want)
+		} else {
+			t.Logf("%s: %.1f bytes per token, counted %d", mode, got, want)
 		}
 	}
 }

@@ -119,6 +119,10 @@ func New(ctx context.Context, c Config) (*Client, error) {
 // only returns the name of the server's model.
 func (a *Client) only(ctx context.Context) (string, error) {
 	b, err := a.do(ctx, http.MethodGet, "models", nil, "the list of models")
+	var status *statusError
+	if errors.As(err, &status) && status.code == http.StatusNotFound {
+		err = fmt.Errorf("%w: want the model's name in --regenerate-model", err)
+	}
 	if err != nil {
 		return "", err
 	}

@@ -372,7 +372,7 @@ func TestServersAreNamedAsClientsNameThem(t *testing.T) {
 	for address, want := range map[string]string{
 		url:                          "/v1/models: 2 models (a, b), want one of them in --regenerate-model",
 		url + "/none/":               "/none/models: no list of models, want the model's name in --regenerate-model",
-		url + "/other":               "/other/models: the list of models: status 404: 404 page not found",
+		url + "/other":               "/other/models: the list of models: status 404: 404 page not found: want the model's name in --regenerate-model",
 		"localhost:8000":             "http://host:8000/v1",
 		"ftp://x/":                   `"ftp://x/", want one such as`,
 		"http://":                    "want one such as",
