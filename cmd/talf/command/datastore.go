@@ -102,8 +102,8 @@ func (a *app) buildDatastore(ctx context.Context, c preprocess.Config, dir strin
 	}
 	bar := a.progress("datastore", "tokens")
 	defer bar.End()
-	bad := 0
-	dropped, err := samples.Fill(ctx, c, r, b, func(l corpus.BadLine) { a.badLine(&bad, l) }, func(documents int) {
+	bad := corpus.BadLines{Log: a.log}
+	dropped, err := samples.Fill(ctx, c, r, b, bad.Add, func(documents int) {
 		if documents%256 == 0 {
 			bar.Set(int64(b.Info().Tokens), 0, fmt.Sprintf("%d documents", documents))
 		}
@@ -111,9 +111,7 @@ func (a *app) buildDatastore(ctx context.Context, c preprocess.Config, dir strin
 	if err != nil {
 		return nil, templateHint(err)
 	}
-	if bad > 0 {
-		a.log.Warn("lines that could not be used", "count", bad)
-	}
+	bad.End()
 	err = out.Fill(func(w io.Writer) error {
 		_, err := b.WriteTo(w)
 		return err

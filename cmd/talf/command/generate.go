@@ -10,6 +10,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"talf/data/corpus"
 	"talf/infer/decode"
 	"talf/internal/cli"
 	"talf/internal/durable"
@@ -206,7 +207,7 @@ func (a *app) generateFile(ctx context.Context, o *generateOptions) error {
 		Seed: o.seed, Side: o.batch, Stats: o.stats,
 		Progress: func(done, total int) { bar.Set(int64(done), int64(total), "") },
 		Skipped: func(err error) {
-			if skipped++; skipped <= maxBad {
+			if skipped++; skipped <= corpus.MaxNamed {
 				a.log.Warn("left out", "why", err.Error())
 			}
 		},

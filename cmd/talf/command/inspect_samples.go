@@ -140,9 +140,9 @@ func (o *inspection) inspect(ctx context.Context, a *app, path string) (*samples
 		if err != nil {
 			return nil, err
 		}
-		c, bad := o.conf, 0
+		c, bad := o.conf, corpus.BadLines{Log: a.log}
 		c.Files = []string{path}
-		all = samples.Texts(ctx, c, r, func(b corpus.BadLine) { a.badLine(&bad, b) })
+		all = samples.Texts(ctx, c, r, bad.Add)
 	}
 	s, err := samples.Pick(ctx, path, all, tok, o.n, o.seed)
 	if err != nil {

@@ -103,7 +103,7 @@ func (a *app) preprocess(ctx context.Context, c preprocess.Config, dir string, o
 	}
 	bar := a.progress("preprocess", "tokens")
 	defer bar.End()
-	bad := 0
+	bad := corpus.BadLines{Log: a.log}
 	in := preprocess.Inputs{
 		Target: m, Tokenizer: tok, TokenizerHash: tok.Hash(),
 		Chat: template, ChatHash: templateHash, Arithmetic: arithmetic, Bulk: bulk,
@@ -111,9 +111,7 @@ func (a *app) preprocess(ctx context.Context, c preprocess.Config, dir string, o
 			bar.Set(p.Tokens, p.AllTokens, fmt.Sprintf("%d shards", p.Shards))
 		},
 		Warn: a.warn,
-		Bad: func(b corpus.BadLine) {
-			a.badLine(&bad, b)
-		},
+		Bad:  bad.Add,
 	}
 	for _, m := range models[1:] {
 		in.Beside = append(in.Beside, preprocess.Worker{Target: m})
@@ -132,9 +130,7 @@ func (a *app) preprocess(ctx context.Context, c preprocess.Config, dir string, o
 	if err != nil {
 		return st, templateHint(err)
 	}
-	if bad > 0 {
-		a.log.Warn("lines that could not be used", "count", bad)
-	}
+	bad.End()
 	return st, nil
 }
 
@@ -162,18 +158,4 @@ func templateHint(err error) error {
 		return fmt.Errorf("%w: give one with --chat-template FILE", err)
 	}
 	return err
-}
-
-// maxBad is how many unusable lines are named; the others are counted.
-const maxBad = 20
-
-// badLine names one of *n unusable lines.
-func (a *app) badLine(n *int, b corpus.BadLine) {
-	*n++
-	switch {
-	case *n <= maxBad:
-		a.log.Warn("left out", "line", b.Error())
-	case *n == maxBad+1:
-		a.log.Warn("further lines that are left out are only counted")
-	}
 }

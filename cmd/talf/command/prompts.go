@@ -35,10 +35,10 @@ func (a *app) parsePrompts(f *promptSource, template *chat.Template) (*prompts.S
 	if err := c.Validate(); err != nil {
 		return nil, usageError(err)
 	}
-	bad := 0
-	set, err := prompts.Read(f.path, c, template, func(b corpus.BadLine) { a.badLine(&bad, b) })
-	if err == nil && bad > 0 {
-		a.log.Warn("prompts that could not be used", "count", bad)
+	bad := corpus.BadLines{Log: a.log}
+	set, err := prompts.Read(f.path, c, template, bad.Add)
+	if err == nil && bad.Count > 0 {
+		a.log.Warn("prompts that could not be used", "count", bad.Count)
 	}
 	return set, err
 }
