@@ -267,7 +267,7 @@ func check(g *group, random int) (c counts, refused error, diffs []string) {
 		return c, err, nil
 	}
 	oracle, oracleErr := validator(g.Schema)
-	r := &reader{a: a, order: order(g.Schema)}
+	r := &reader{a: a, order: order(g.Schema), exact: bytes.Contains(g.Schema, []byte("draft-04"))}
 	for _, t := range g.Tests {
 		v, err := decode(t.Data)
 		if err != nil {

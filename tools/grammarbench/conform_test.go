@@ -174,7 +174,7 @@ func TestConformCounts(t *testing.T) {
 		}
 	}
 	var out strings.Builder
-	if err := run([]string{"conform", "-v", "-random", "5", dir}, &out); err != nil {
+	if err := run([]string{"conform", "-v", "-random", "5", dir}, nil, &out); err != nil {
 		t.Fatal(err)
 	}
 	for _, want := range []string{
@@ -186,7 +186,7 @@ func TestConformCounts(t *testing.T) {
 		}
 	}
 	for _, args := range [][]string{nil, {"x"}, {"conform"}, {"conform", filepath.Join(dir, "none")}} {
-		if err := run(args, &out); err == nil {
+		if err := run(args, nil, &out); err == nil {
 			t.Errorf("%v is accepted", args)
 		}
 	}
@@ -198,5 +198,24 @@ func TestSpellings(t *testing.T) {
 		if got := fmt.Sprint(spellings(json.Number(text))); got != want {
 			t.Errorf("%s: %s, want %s", text, got, want)
 		}
+	}
+}
+
+// Masks are timed along an answer, and an answer that is not allowed is reported.
+func TestMasksAreTimed(t *testing.T) {
+	v := grammartest.Bytes()
+	var ids []int32
+	for _, c := range []byte(`{"a":"xyz"}`) {
+		ids = append(ids, int32(c))
+	}
+	got, err := measure(v, job{Schema: json.RawMessage(`{"type":"object","required":["a"]}`), IDs: ids})
+	if err != nil || !got.Accepted || len(got.Cold) != len(ids) || len(got.Warm) != len(ids) || got.Allowed[0] != 1 || got.Compile <= 0 {
+		t.Errorf("%+v, %v", got, err)
+	}
+	if _, err := measure(v, job{Schema: json.RawMessage(`{"type":"array"}`), IDs: ids}); err == nil {
+		t.Error("an object is allowed for an array")
+	}
+	if _, err := measure(v, job{Schema: json.RawMessage(`{"contains":{}}`)}); err == nil {
+		t.Error("a schema that is not supported compiles")
 	}
 }

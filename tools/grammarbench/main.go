@@ -4,6 +4,10 @@
 //
 // compares them with the tests of JSON-Schema-Test-Suite or of JSONSchemaBench's maskbench, and with
 // a validator, santhosh-tekuri/jsonschema.
+//
+//	grammarbench masks TOKENIZER
+//
+// times compiling and masks for tools/experiments/grammars.py: jobs and times are JSON, one a line.
 package main
 
 import (
@@ -16,14 +20,17 @@ import (
 func main() {
 	log.SetFlags(0)
 	log.SetPrefix("grammarbench: ")
-	if err := run(os.Args[1:], os.Stdout); err != nil {
+	if err := run(os.Args[1:], os.Stdin, os.Stdout); err != nil {
 		log.Fatal(err)
 	}
 }
 
-func run(args []string, stdout io.Writer) error {
+func run(args []string, stdin io.Reader, stdout io.Writer) error {
 	if len(args) > 0 && args[0] == "conform" {
 		return conform(args[1:], stdout)
 	}
-	return fmt.Errorf("want conform, got %q", args)
+	if len(args) > 0 && args[0] == "masks" {
+		return masks(args[1:], stdin, stdout)
+	}
+	return fmt.Errorf("want conform or masks, got %q", args)
 }

@@ -17,6 +17,7 @@ type reader struct {
 	a     *grammar.Automaton
 	order map[string]int // names in the order of the schema, which is tried first
 	steps int            // that are left
+	exact bool           // numbers are written as they were: in draft 4 no fraction is an integer, even 1.0
 }
 
 // budget bounds the steps of one search, some milliseconds. What takes more, such as invalid
@@ -44,7 +45,10 @@ func (r *reader) text(s *grammar.State, text string, then func(s *grammar.State)
 func (r *reader) value(s *grammar.State, v any, then func(s *grammar.State) bool) bool {
 	switch v := v.(type) {
 	case json.Number:
-		for _, text := range spellings(v) {
+		for i, text := range spellings(v) {
+			if i > 0 && r.exact {
+				break
+			}
 			if r.text(s, text, then) {
 				return true
 			}
