@@ -1,6 +1,8 @@
 package draft
 
 import (
+	"errors"
+
 	"talf/infer"
 	"talf/infer/draft/suffix"
 	"talf/internal/spec"
@@ -30,6 +32,9 @@ func suffixMethod() Method {
 				MaxTreeDepth: v.Int("max_tree_depth"), MaxSpecTokens: v.Int("max_spec_tokens"),
 				MaxSpecFactor: v.Float32("max_spec_factor"), MaxSpecOffset: v.Float32("max_spec_offset"),
 				MinTokenProb: v.Float32("min_token_prob"), UseTreeSpec: v.On("use_tree_spec"),
+			}
+			if v.Given("max_cached_requests") && !keeps(v) {
+				return Maker{}, errors.New("max_cached_requests is for table=keep, and the table is fresh")
 			}
 			var cache *suffix.Cache
 			if keeps(v) {
