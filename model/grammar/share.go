@@ -149,74 +149,21 @@ func (a *Automaton) head(s *State, base *cell) *head {
 	return h
 }
 
-// shared computes the tokens of s by heads, and reports false if that is of no use. Stacks that stand in
-// different places, such as the names of an object's properties beside any other name, have a head
-// each: a token is allowed if one of them allows it.
+// shared computes the tokens of s by a head, and reports false if that is of no use.
 func (a *Automaton) shared(s *State) (*mask, bool) {
-	if !a.rich(s) || len(s.stacks) > common {
+	if !a.rich(s) {
 		return nil, false
 	}
-	w := walk{a: a, t: a.trie(s), out: make(Mask, (a.v.size+63)/64)}
-	for _, part := range a.parts(s) {
-		ok, err := w.head(part)
-		if err == nil && !ok {
-			err = w.below(part, 0, 0, int32(len(w.t.chars)))
-		}
-		if err != nil {
-			return &mask{err: err}, true
-		}
-
+	base := a.base(s)
+	h := a.head(s, base)
+	if h == nil {
+		return nil, false
 	}
-	return &mask{bits: w.out}, true
-}
-
-// parts divides the stacks of s by what they go on with.
-func (a *Automaton) parts(s *State) []*State {
-	by := map[*cell][]*cell{}
-	var order []*cell
-	for _, c := range s.stacks {
-		on := c.below
-		for on != nil && a.m.g.nodes[on.expr].kind == kindRepeat {
-			on = on.below
-		}
-		if by[on] == nil {
-			order = append(order, on)
-		}
-		by[on] = append(by[on], c)
+	if h.err != nil {
+		return &mask{err: h.err}, true
 	}
-	if len(order) == 1 {
-		return []*State{s}
-	}
-	a.m.mu.Lock()
-	defer a.m.mu.Unlock()
-	var out []*State
-	for _, on := range order {
-		a.m.begin()
-		a.m.out = append(a.m.out, by[on]...)
-		part := a.m.intern()
-		if part.first != s.first { // the start is a state of its own
-			part = newState(part.stacks, false, len(part.next))
-			part.first = s.first
-		}
-		out = append(out, part)
-	}
-	return out
-}
-
-// head adds the tokens of s by its head, and reports false if that is of no use.
-func (w *walk) head(s *State) (bool, error) {
-	a, t := w.a, w.t
-	if !a.rich(s) {
-		return false, nil
-	}
-	h := a.head(s, a.base(s))
-	if h == nil || h.err != nil {
-		return false, nil
-	}
-	for i, b := range h.bits {
-		w.out[i] |= b
-	}
-	w.work += h.work
+	t := a.trie(s)
+	w := walk{a: a, t: t, out: slices.Clone(h.bits), work: h.work}
 	for _, n := range h.leave {
 		text := t.text[t.ids[t.from[n]]][:t.depth[n]+1]
 		w.work += len(text)
@@ -226,10 +173,10 @@ func (w *walk) head(s *State) (bool, error) {
 		}
 		w.take(n)
 		if err := w.below(to, int(t.depth[n])+1, n+1, t.skip[n]); err != nil {
-			return false, err
+			return &mask{err: err}, true
 		}
 	}
-	return true, nil
+	return &mask{bits: w.out}, true
 }
 
 // maxHead bounds the cells of a head. Strings have below a hundred.
