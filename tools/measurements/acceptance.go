@@ -18,6 +18,14 @@ func runMethods(ctx context.Context, l *lab) (string, error) {
 	var b strings.Builder
 	b.WriteString(wrap(fmt.Sprintf("%d prompts of the reporting part of six sets, up to %d tokens, f32, one seed. Greedy outputs equal those of plain decoding. The head is that of [speed](speed.md); `rest` copies from the answers that it was trained on. "+
 		"\"all\" has a 95%% interval over prompts.\n", r.Prompts, r.MaxTokens)))
+	if err := bySet(&b, r); err != nil {
+		return "", err
+	}
+	return b.String(), nil
+}
+
+// bySet writes a table of each temperature with a row for each method and a column for each set.
+func bySet(b *strings.Builder, r *report) error {
 	for _, temperature := range []float64{0, 1} {
 		var rows [][]string
 		for i := range r.Rows {
@@ -29,13 +37,30 @@ func runMethods(ctx context.Context, l *lab) (string, error) {
 			for _, s := range sets {
 				y, err := r.of(x, s)
 				if err != nil {
-					return "", err
+					return err
 				}
 				cells = append(cells, fmt.Sprintf("%.2f", y.Tau))
 			}
 			rows = append(rows, append(cells, x.TauOf.String()))
 		}
 		b.WriteString("\n" + markdown(slices.Concat([]string{fmt.Sprintf("τ, temperature %g", temperature), "asks"}, sets, []string{"all"}), rows))
+	}
+	return nil
+}
+
+// runCopies compares what drafts from the text alone: prompt lookup, suffix trees, and GOOSE.
+func runCopies(ctx context.Context, l *lab) (string, error) {
+	r, err := l.bench(ctx, "copies", slices.Concat(l.promptFlags(),
+		[]string{"--split", "report", "--limit", "12", "--warmup", "0", "--max-tokens", "64", "--temperature", "0,1"},
+		methods("pld", "suffix", "suffix:table=keep", "goose", "goose:N=8"))...)
+	if err != nil {
+		return "", err
+	}
+	var b strings.Builder
+	b.WriteString(wrap(fmt.Sprintf("%d prompts of the reporting part of six sets, up to %d tokens, f32, one seed. Greedy outputs equal those of plain decoding. "+
+		"`suffix:table=keep` drafts from the answers to the earlier prompts of all sets, too; its row *cold* begins every answer anew. \"all\" has a 95%% interval over prompts.\n", r.Prompts, r.MaxTokens)))
+	if err := bySet(&b, r); err != nil {
+		return "", err
 	}
 	return b.String(), nil
 }

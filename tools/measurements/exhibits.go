@@ -27,6 +27,7 @@ var exhibits = []*exhibit{
 	{"speed", "docs/measurements/speed.md", "speed-ups over six sets, with a head, a small language model and neither", drafting, []*step{head}, runSpeed},
 	{"depth", "docs/measurements/depth.md", "speed-ups where a pass costs what one of a larger model costs", drafting, []*step{head}, runDepth},
 	{"methods", "docs/measurements/methods.md", "acceptance length of every method with its defaults", drafting, []*step{head, datastore}, runMethods},
+	{"copies", "docs/measurements/methods.md", "acceptance length of suffix beside pld and goose", []string{"compute", "infer", "internal/demo", "model", "tree"}, nil, runCopies},
 	{"losses", "docs/measurements/losses.md", "losses after as many steps from one start, short form", drafting, []*step{labels}, runLosses},
 }
 
