@@ -47,6 +47,9 @@ func (l *loader) loadDraft(target *Model, set *safetensors.Set) (err error) {
 		}
 	}
 	m.fc = l.linear(noLayer, arch.FC)
+	if spec.MTP {
+		return l.loadMTP(target, set)
+	}
 	if !spec.Eagle3.On {
 		return nil
 	}

@@ -296,6 +296,8 @@ func (m *Model) run(ctx context.Context, s *compute.Step, r int, o *Output, whol
 	switch {
 	case m.fusion != nil:
 		m.fuse(r, n)
+	case m.join != nil:
+		m.joinStates(r, n)
 	case m.spec.Draft:
 		q.Embed(a.in, 0, m.embed, a.ids[r:r+n])
 		for i := r; i < r+n; {

@@ -96,6 +96,7 @@ type Model struct {
 	ones   compute.Linear // [1][Vocab]: sums of logits; unset where the device checks them
 	fc     compute.Linear // draft head: [Hidden][2·Hidden], EAGLE-3: [Hidden][taps·target's Hidden]
 	fusion *fusion        // of an EAGLE-3 head, or nil
+	join   *joint         // of a multi-token prediction module, or nil
 	norm   *compute.Norm  // final, of what the pass returns as hidden states; nil in most draft heads
 	taps   []int          // boundaries at which passes record the residual stream
 

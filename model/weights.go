@@ -401,9 +401,11 @@ func (l *loader) layers() {
 		l.m.layers = append(l.m.layers, y)
 	}
 	// Tensors that no architecture names are ignored, because some published files
-	// contain them. A whole extra layer means the weights of another model.
-	if name := s.Weight(arch.O, s.Layers); l.err == nil {
-		if _, ok := l.m.set.Tensor(name); ok {
+	// contain them. A whole extra layer means the weights of another model, unless it is a module that
+	// predicts further tokens.
+	has := func(name string) bool { _, ok := l.m.set.Describe(name); return ok }
+	if name := s.Weight(arch.O, s.Layers); l.err == nil && !s.MTP && !s.HasMTP(has) {
+		if has(name) {
 			l.fail("tensor %q belongs to an extra layer, want num_hidden_layers = %d", name, s.Layers)
 		}
 	}

@@ -31,7 +31,11 @@ func LoadTokenizer(dir string, m *model.Model) (*tokenizer.Tokenizer, error) {
 	return t, nil
 }
 
-// LoadHead loads a draft head for m from a checkpoint, or from any EAGLE directory. With force,
+// MTPHead stands for the multi-token prediction module in the model's own files where a head's path is
+// wanted. A directory of that name is ./mtp.
+const MTPHead = "mtp"
+
+// LoadHead loads a draft head for m from a checkpoint, from any EAGLE directory or, if path is MTPHead, from m's own files. With force,
 // the head may have been trained for another target. warn, if not nil, is told what could not be
 // checked.
 func LoadHead(path string, m *model.Model, force bool, warn func(string)) (*head.Head, error) {
@@ -39,6 +43,13 @@ func LoadHead(path string, m *model.Model, force bool, warn func(string)) (*head
 	opt.Force, opt.Model = force, m.Options()
 	if warn != nil {
 		opt.Warn = func(why string) { warn("head " + path + ": " + why) }
+	}
+	if path == MTPHead {
+		h, err := head.MTP(m, opt)
+		if err != nil {
+			return nil, fmt.Errorf("head: %w", err)
+		}
+		return h, nil
 	}
 	if medusa.Is(path) {
 		return nil, fmt.Errorf("head: %s has Medusa heads, which only draft: want a head of EAGLE's kind", path)

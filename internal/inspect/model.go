@@ -44,6 +44,7 @@ type Model struct {
 	Types      string  `json:"types"`                      // of the weights, sorted and separated by spaces
 	DraftVocab int     `json:"draft_vocabulary,omitempty"` // tokens that a head predicts; 0: all
 	Eagle3     *Eagle3 `json:"eagle3,omitempty"`
+	MTP        bool    `json:"mtp,omitempty"`  // the files hold a multi-token prediction module
 	GGUF       bool    `json:"gguf,omitempty"` // whether it is a GGUF file
 	// Rounded are the matrices of a GGUF file whose values the type q8 rounds.
 	Rounded []string `json:"rounded_to_q8,omitempty"`
@@ -71,6 +72,7 @@ func OpenModel(dir string) (*Model, error) {
 	}
 	m.Arch, m.Vocab, m.Hidden, m.Layers, m.Heads = s.Arch, s.Vocab, s.Hidden, s.Layers, s.Heads
 	m.DraftVocab = s.DraftVocab
+	m.MTP = s.HasMTP(func(name string) bool { _, ok := set.Describe(name); return ok })
 	if m.Kind == "head" {
 		s.Adopt(func(name string) bool { _, ok := set.Tensor(name); return ok })
 		_, embed := set.Tensor(s.Weight(arch.Embed, 0))
@@ -128,6 +130,9 @@ func (m *Model) String() string {
 	}
 	if m.Eagle3 != nil {
 		m.Eagle3.print(&p)
+	}
+	if m.MTP {
+		p.printf("drafts        with its own multi-token prediction module: --head mtp\n")
 	}
 	if n := len(m.Rounded); n > 0 {
 		p.printf("as q8         %d of its matrices are rounded to 8 bits, the others keep their integers\n", n)

@@ -70,6 +70,7 @@ type Spec struct {
 	BOS    int32   `config:"bos_token_id"`          // -1: none
 	EOS    []int32 `config:"eos_token_id,omitzero"` // of config.json and generation_config.json
 	Draft  bool    `config:"draft,omitzero"`        // a draft head: fc over [embedding; feature], no input norm in layer 0, no final norm
+	MTP    bool    `config:"mtp,omitzero"`          // a draft head that is a multi-token prediction module; see MTPFor
 	FCBias bool    `config:"bias,omitzero"`
 	// DraftVocab is the number of Vocab tokens that a draft head predicts; 0: all.
 	DraftVocab int    `config:"draft_vocab_size,omitzero"`

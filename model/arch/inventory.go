@@ -17,6 +17,8 @@ const (
 	FC        Role = "fc"                                        // of a draft head: joins embedding and hidden state, or hidden states
 	InputNorm Role = "input norm"
 	FuseNorm  Role = "norm of the fused hidden state" // of an EAGLE-3 head, beside its embedding
+	EmbedNorm Role = "norm of the embedding"          // of a multi-token prediction module
+	StateNorm Role = "norm of the hidden state"       // beside it
 	Q         Role = "query projection"
 	K         Role = "key projection"
 	V         Role = "value projection"
@@ -168,7 +170,10 @@ func without(terms []Term, role Role) []Term {
 func (t *Term) perLayer() bool { return t.Until > 0 || !t.PerTap && strings.Contains(t.Name, "%d") }
 
 func (t *Term) name(layer, expert int) string {
-	if t.PerExpert {
+	switch {
+	case t.PerExpert && t.Until == 1:
+		return fmt.Sprintf(t.Name, expert)
+	case t.PerExpert:
 		return fmt.Sprintf(t.Name, layer, expert)
 	}
 	if strings.Contains(t.Name, "%d") {

@@ -21,7 +21,7 @@ type draftOptions struct {
 }
 
 func (o *draftOptions) flags(f *pflag.FlagSet) {
-	f.StringVar(&o.head, "head", "", "checkpoint of a draft head, or Medusa heads")
+	f.StringVar(&o.head, "head", "", "checkpoint of a draft head, Medusa heads, or mtp: the module in the model's own files")
 	f.StringVar(&o.draft, "draft", "", "directory of a small language model that drafts instead of a head")
 	f.BoolVar(&o.force, "force", false, "accept a head that was trained for another target")
 }
