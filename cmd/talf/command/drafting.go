@@ -56,7 +56,5 @@ func loadDraft(path string, target *model.Model, tok *tokenizer.Tokenizer, mach 
 	}
 	alone := *mach
 	alone.Layers = 0 // of the target
-	return decode.LoadDraft(dir, target, tok, func(dir string) (*model.Model, error) {
-		return alone.load(dir, target.Device())
-	})
+	return decode.LoadDraft(dir, target, tok, func(dir string) (*model.Model, error) { return alone.load(dir, target.Device()) })
 }

@@ -65,9 +65,7 @@ give to its nodes, and what was kept. talf inspect trace FILE draws it.`,
 				return a.generateFile(cmd.Context(), &o)
 			}
 			if !cmd.Flags().Changed("prompt") {
-				b, err := cli.Wait(cmd.Context(), func() ([]byte, error) {
-					return io.ReadAll(limits.Reader(a.in, limits.PromptBytes, "the prompt"))
-				})
+				b, err := cli.Wait(cmd.Context(), func() ([]byte, error) { return io.ReadAll(limits.Reader(a.in, limits.PromptBytes, "the prompt")) })
 				if err != nil {
 					return fmt.Errorf("standard input: %w", err)
 				}
