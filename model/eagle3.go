@@ -47,10 +47,10 @@ func (l *loader) loadDraft(target *Model, set *safetensors.Set) (err error) {
 		}
 	}
 	m.fc = l.linear(noLayer, arch.FC)
-	if spec.MTP {
+	switch {
+	case spec.MTP:
 		return l.loadMTP(target, set)
-	}
-	if !spec.Eagle3.On {
+	case !spec.Eagle3.On:
 		return nil
 	}
 	f := &fusion{embed: l.norm(arch.InputNorm, 0, false), fused: l.norm(arch.FuseNorm, 0, false)}

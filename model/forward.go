@@ -300,14 +300,7 @@ func (m *Model) run(ctx context.Context, s *compute.Step, r int, o *Output, whol
 		m.joinStates(r, n)
 	case m.spec.Draft:
 		q.Embed(a.in, 0, m.embed, a.ids[r:r+n])
-		for i := r; i < r+n; {
-			j := i + 1
-			for j < r+n && a.feat[j].Buf == a.feat[i].Buf {
-				j++
-			}
-			q.Gather(a.in, i-r, m.spec.Hidden, a.feat[i].Buf, a.featRow[i:j])
-			i = j
-		}
+		m.gatherStates(a.in, m.spec.Hidden, r, n)
 		q.Linear(a.x, a.in, &m.fc, compute.Store, n)
 	default:
 		q.Embed(a.x, 0, m.embed, a.ids[r:r+n])

@@ -400,13 +400,10 @@ func (l *loader) layers() {
 		y.down, y.downNorm = l.linear(i, arch.Down), l.norm(arch.FFNOutNorm, i, s.LayerNorm)
 		l.m.layers = append(l.m.layers, y)
 	}
-	// Tensors that no architecture names are ignored, because some published files
-	// contain them. A whole extra layer means the weights of another model, unless it is a module that
-	// predicts further tokens.
+	// Tensors that no architecture names are ignored, because some published files contain them. A whole
+	// extra layer that does not predict further tokens (MTP) means the weights of another model.
 	has := func(name string) bool { _, ok := l.m.set.Describe(name); return ok }
-	if name := s.Weight(arch.O, s.Layers); l.err == nil && !s.MTP && !s.HasMTP(has) {
-		if has(name) {
-			l.fail("tensor %q belongs to an extra layer, want num_hidden_layers = %d", name, s.Layers)
-		}
+	if name := s.Weight(arch.O, s.Layers); l.err == nil && !s.MTP && !s.HasMTP(has) && has(name) {
+		l.fail("tensor %q belongs to an extra layer, want num_hidden_layers = %d", name, s.Layers)
 	}
 }
