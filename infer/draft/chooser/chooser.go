@@ -23,7 +23,7 @@ type Candidate struct {
 // New returns a function that makes choosers among candidates. They share what they learn about
 // them.
 func New(all []Candidate) func() infer.Drafter {
-	s := &shared{purse: firstPurse}
+	s := new(shared)
 	for _, c := range all {
 		s.known = append(s.known, &record{asks: c.Asks})
 	}
@@ -47,30 +47,24 @@ func New(all []Candidate) func() infer.Drafter {
 // is not worth its row. What a candidate with a draft model adds and costs is known only from
 // its own rounds, so it is tried now and then.
 //
-// All that a round costs more than a plain one is paid from the account: more rows, the draft
-// model's passes, its reading of what has waited for it since it was asked last, and the drafters'
-// own work, used or not. What the account cannot pay at worst is not done.
+// The extra time of a round is paid from an account of the time that the request has gained over
+// plain decoding, plus a small credit, so that no request becomes much slower than plain
+// decoding. The credit shrinks while requests as a whole lose.
 type chooser struct {
 	shared *shared
 	all    []*arm
 	chosen int // -1: none
-	account
 
-	promptLen int
-	rounds    int
-	left      int     // tokens that the request may still emit
-	round     int     // tokens of the last round
-	backlog   int     // tokens that a draft model would read if it was asked in this round
-	perToken  float64 // plain rounds that the target needed for a token of the prompt
-	looked    bool    // candidates without a draft model have grown their trees in this round
-	saving    bool    // a candidate would pay if the account could pay it
-	steps     int     // passes of the draft model in this round
-	most      int     // of which it has at most so many
-	idle      int     // rounds since a candidate was chosen
-	others    int     // rows of other sequences in the last pass
-	meter     cost.Meter
-	spent     cost.Ratio // plain rounds per token
-	off       cost.Ratio // what passes with drafts cost more than they usually do
+	prompt  int
+	rounds  int
+	emitted int
+	left    int     // tokens that the request may still emit
+	round   int     // tokens of the last round
+	account float64 // plain rounds gained
+	idle    int     // rounds since a candidate was chosen
+	others  int     // rows of other sequences in the last pass
+	meter   cost.Meter
+	spent   cost.Ratio // plain rounds per token
 }
 
 // shared is what choosers among the same candidates know.
@@ -78,29 +72,28 @@ type shared struct {
 	sync.Mutex
 	pass   cost.Curve
 	level  float64    // recent seconds of a pass that costs 1
-	rest   cost.Ratio // seconds per token beside passes and drafting
-	length cost.Ratio // tokens of recent requests
+	gained float64    // plain rounds, recent requests together
+	length cost.Ratio // tokens of recent requests, not counting this one
 	drafts int        // rounds since the last plain one
 	known  []*record
-
-	watch   cost.Ratio // plain rounds that it takes to grow trees which are not used, per round
-	harvest cost.Ratio // plain rounds that drafters need beside that, per node of a tree that is used
-	purse   float64    // plain rounds that may be lost to try draft models first
-	past    [pasts]past
-	ended   int
 }
 
 const (
+	// A request may lose credit plain rounds, and share more per token that it has emitted; the
+	// credit is at most lenShare of the recent length of requests.
+	credit   = 0.9
+	lenShare = 0.02
+	share    = 0.01
 	boldness = 0.5  // share of the funds that a round may risk on average
 	utmost   = 0.75 // and at worst: the rest is left for better trees
+	proof    = 0.05 // share of what a tree would have gained that it may risk
 	surest   = 0.9  // largest probability of a tree that counts against its risk
+	// Plain rounds that requests have lost together when the credit is halved.
+	deep = 8
 
 	patience   = 96   // rounds after which an unprofitable candidate is tried again
-	doublings  = 3    // of which there are twice as many after every trial in vain, so many times
 	newcomer   = 3    // rounds of a first trial
 	firstLoss  = 0.4  // assumed cost of the first round with a draft model, in plain rounds
-	spread     = 32   // rounds in which reading what has waited is to pay
-	smallest   = 4    // nodes: fewer are not worth a trial
 	quiet      = 32   // idle rounds after which candidates are asked less often
 	plainAfter = 64   // rounds with drafts after which one goes without
 	leastGain  = 0.01 // smallest gain, in plain rounds, for which a tree is drafted
@@ -117,19 +110,13 @@ const (
 )
 
 func (a *chooser) Start(prompt []int32) error {
-	a.promptLen, a.rounds, a.idle, a.others, a.backlog = len(prompt), 0, 0, 0, 0
-	a.off = cost.Ratio{}
-	a.chosen, a.meter, a.spent, a.left, a.perToken, a.saving = -1, cost.Meter{}, cost.Ratio{}, 0, 0, false
+	a.prompt, a.rounds, a.emitted, a.account, a.idle, a.others = len(prompt), 0, 0, 0, 0, 0
+	a.chosen, a.meter, a.spent, a.left = -1, cost.Meter{}, cost.Ratio{}, 0
 	a.shared.Lock()
-	a.account = account{ahead: a.shared.ahead()}
 	a.shared.length.Fade(0, 1, 0.95)
-	for _, c := range a.all {
-		c.reading.Fade(0, 0, readFade) // what seems too dear is tried again at last
-	}
 	a.shared.Unlock()
 	for _, c := range a.all {
 		c.reach, c.fresh, c.laterNode, c.here, c.mine = 0, false, -1, cells{}, trials{}
-		c.net, c.used = 0, false
 		if err := c.d.Start(prompt); err != nil {
 			return err
 		}
@@ -141,7 +128,10 @@ func (a *chooser) Start(prompt []int32) error {
 // harvests can do without their rows. A candidate that does not say where its nodes come from is
 // an origin itself.
 func (a *chooser) Traits() infer.Traits {
-	t := infer.Traits{Keeps: true, Defers: true, Took: a.took, Origin: a.origin, End: a.end}
+	t := infer.Traits{Keeps: true, Took: a.took, Origin: a.origin}
+	if slices.ContainsFunc(a.all, func(c *arm) bool { return c.traits.End != nil }) {
+		t.End = a.end
+	}
 	for _, c := range a.all {
 		if c.traits.Harvest {
 			t.Harvest, t.Keeps = true, t.Keeps && c.traits.Keeps
@@ -165,18 +155,6 @@ func (a *chooser) Traits() infer.Traits {
 
 // end tells the candidates that the sequence has ended.
 func (a *chooser) end() {
-	a.shared.Lock()
-	a.shared.end(&a.account)
-	for _, c := range a.all {
-		if c.used {
-			gained := 0.0
-			if c.net > 0 {
-				gained = 1
-			}
-			c.won.Fade(gained, 1, 0.9)
-		}
-	}
-	a.shared.Unlock()
 	for _, c := range a.all {
 		if c.traits.End != nil {
 			c.traits.End()
@@ -198,19 +176,19 @@ func (a *chooser) origin(n int) int {
 
 func (a *chooser) Grow(p *infer.Proposal, rows []infer.Row, ch infer.Chance) ([]int, error) {
 	if rows != nil {
-		return a.further(p, rows, ch)
+		return a.all[a.chosen].d.Grow(p, rows, ch)
 	}
 	a.shared.Lock()
 	defer a.shared.Unlock()
-	a.chosen, a.left, a.backlog, a.steps = -1, p.MaxDepth+1, p.Backlog, 0
+	a.chosen, a.left = -1, p.MaxDepth+1
 	if a.meter.Level == 0 {
 		a.meter.Level = a.shared.level
 	}
-	a.prefilled(p.Prefill)
-	a.looked = a.looks()
+	// Candidates that have not paid for a long time cost as little as they earn.
+	look := a.idle < quiet || a.rounds%(1+min(a.idle/quiet, 15)) == 0
 	for _, c := range a.all {
 		c.fresh = false
-		if c.asks || !a.looked {
+		if c.asks || !look {
 			continue
 		}
 		n := p.MaxNodes
@@ -233,14 +211,19 @@ func (a *chooser) Grow(p *infer.Proposal, rows []infer.Row, ch infer.Chance) ([]
 		switch {
 		case i == a.chosen && c.asks:
 			var err error
-			p.MaxNodes = min(p.MaxNodes, a.limit(c))
+			most := utmost * a.funds()
+			if c.tried < c.trial() {
+				most = min(most, firstLoss)
+			}
+			most -= c.draft.Value(0, 1)
+			p.MaxNodes = min(p.MaxNodes, a.within(most))
 			if ask, err = c.d.Grow(p, nil, ch); err != nil {
 				return nil, err
 			}
 		case i == a.chosen && c.size == c.full.Len():
 			c.label()
 			p.Tree, p.Live, p.LogV = c.prop.Tree, c.prop.Live, c.logs(false)
-		case !c.asks && a.looked:
+		case !c.asks && look:
 			if i == a.chosen {
 				c.label()
 			}
@@ -257,37 +240,21 @@ func (a *chooser) Grow(p *infer.Proposal, rows []infer.Row, ch infer.Chance) ([]
 	return ask, nil
 }
 
-// further gives the chosen candidate the draft model's answer. A draft that the account would not
-// pay any more ends with it.
-func (a *chooser) further(p *infer.Proposal, rows []infer.Row, ch infer.Chance) ([]int, error) {
-	c := a.all[a.chosen]
-	a.steps++
-	ask, err := c.d.Grow(p, rows, ch)
-	if err == nil && len(ask) > 0 && a.steps >= a.most && c.traits.Finish != nil {
-		return nil, c.traits.Finish(p)
+// extra returns the extra time, in plain rounds, of a pass in which this sequence has n
+// rows instead of one.
+func (a *chooser) extra(n int) float64 {
+	one := a.shared.pass.Cost(a.others + 1)
+	if one == 0 {
+		return 0
 	}
-	return ask, err
-}
-
-// limit bounds the passes of c's draft model in this round, and returns the bound of its tree.
-func (a *chooser) limit(c *arm) (nodes int) {
-	lent := a.lends(c)
-	most := a.means(c) + lent - c.entry(a)
-	a.lent += lent
-	if c.tried < c.trial() {
-		most = min(most, firstLoss)
-	}
-	step := c.step.Value(firstDraft, 0.5)
-	a.most = int(max(1, min((most-a.extra(smallest))/step, tree.MaxNodes)))
-	// Drafts that are much longer than usual are likely to be accepted.
-	return a.within(most - min(float64(a.most)*step, max(most/2, 1.5*c.draft.Value(firstDraft, 0.5))))
+	return a.shared.pass.Cost(a.others+n)/one - 1
 }
 
 // within returns the largest tree whose pass takes at most extra more plain rounds than
-// a plain one, and is not more than twice as large as what is known.
+// a plain one.
 func (a *chooser) within(extra float64) int {
-	n := smallest
-	for n < tree.MaxNodes && a.knows(n) && a.risk(2*n) <= extra {
+	n := 4 // fewer are not worth a trial
+	for n < tree.MaxNodes && a.extra(2*n) <= extra {
 		n *= 2
 	}
 	return n
@@ -302,28 +269,20 @@ func (a *chooser) choose() {
 	worth := a.worth()
 	funds := a.funds()
 	best := leastGain
-	a.saving = false
 	var probe *arm
 	for i, c := range a.all {
 		switch {
 		case c.asks:
 			tokens, extra := c.expects()
-			entry := c.entry(a)
-			due := entry - a.lends(c) // now
-			c.gain = (tokens-1)*worth - extra - entry/max(1, min(spread, a.remaining()/tokens))
-			if c.tried == 0 {
+			if c.gain = (tokens-1)*worth - extra; c.tried == 0 {
 				c.gain = 0
 			}
 			// A request that cannot afford its usual trees gets smaller ones.
-			extra = max(min(extra, c.least(a)), min(extra, utmost*funds-due))
+			extra = max(extra/2, min(extra, utmost*funds))
 			// At best, it adds one token in every round in which it adds any.
 			stake := extra * (1 - min(tokens-1, surest))
 			proven := c.tried >= c.trial() && c.gain > 0
-			if !proven {
-				continue
-			}
-			if stake > boldness*(funds+a.lends(c)) || extra+due > utmost*funds {
-				a.saving = a.saving || c.gain > leastGain
+			if !proven || stake > boldness*funds || extra > utmost*funds {
 				continue
 			}
 		case c.fresh:
@@ -343,10 +302,14 @@ func (a *chooser) choose() {
 		if !c.asks || i == a.chosen {
 			continue
 		}
-		if c.burst == 0 && (c.tried < c.trial() || c.since >= patience<<min(c.vain, doublings)) {
+		if c.burst == 0 && (c.tried < c.trial() || c.since >= patience) {
 			c.burst = newcomer
 		}
-		if c.burst > 0 && c.least(a)+c.entry(a)-a.lends(c) <= a.means(c) {
+		loss := max(-c.gain, 0)
+		if c.tried == 0 {
+			loss = firstLoss
+		}
+		if c.burst > 0 && boldness*funds >= loss {
 			a.chosen = i
 			return
 		}
@@ -367,6 +330,19 @@ func (a *chooser) worth() float64 {
 	return min(a.spent.Value(1, priorTokens), 1)
 }
 
+// funds returns how many plain rounds the request can lose, given a credit.
+func (a *chooser) funds() float64 {
+	length := float64(a.emitted + a.left)
+	if l := &a.shared.length; l.Of > 1 {
+		length = min(length, max(l.Have-float64(a.emitted), 0)/(l.Of-1))
+	}
+	lend := min(credit, lenShare*length)
+	if a.shared.gained < 0 {
+		lend /= 1 - a.shared.gained/deep
+	}
+	return max(0, a.account+lend+share*float64(a.emitted))
+}
+
 // size finds the part of c's tree that pays most and risks at most funds.
 func (a *chooser) size(c *arm, worth, funds float64) {
 	t := &c.full
@@ -379,10 +355,13 @@ func (a *chooser) size(c *arm, worth, funds float64) {
 			sum += v
 		}
 	}
-	row := a.shared.harvest.Value(0, 1)
+	// What its likeliest child alone would have gained in this request justifies part of the
+	// risk.
+	first := &c.here[0][0]
+	funds += min(credit/3, max(0, proof*(first.Have*worth-first.Of*a.extra(2))))
 	c.gain, c.size, c.reach = 0, 1, 0
 	if c.live < t.Len() { // nodes that are only scored serve later rounds: all of them or none
-		if more := a.extra(t.Len()) + row*float64(t.Len()-1); more <= utmost*funds {
+		if more := a.extra(t.Len()); more <= utmost*funds {
 			c.gain, c.size = sum*worth-more, t.Len()
 		}
 		return
@@ -401,12 +380,12 @@ func (a *chooser) size(c *arm, worth, funds float64) {
 	sum = 0
 	for i, n := range c.order {
 		sum += c.path[n]
-		more := a.extra(i+2) + row*float64(i+1)
+		more := a.extra(i + 2)
 		g := sum*worth - more
 		if g > best {
 			best, wish = g, i+2
 		}
-		if g > c.gain && more*risk <= boldness*funds && more+a.risk(i+2)-a.extra(i+2) <= utmost*funds && (i < smallest || a.knows(i/2)) {
+		if g > c.gain && more*risk <= boldness*funds && more <= utmost*funds {
 			c.gain, c.size = g, i+2
 		}
 	}
@@ -415,15 +394,10 @@ func (a *chooser) size(c *arm, worth, funds float64) {
 }
 
 func (a *chooser) Observe(p infer.Proposal, v infer.Verdict, s infer.Scores) error {
-	round := p.Pos >= a.promptLen-1
-	if round {
+	if p.Pos >= a.prompt-1 {
 		a.observe(&p, v)
 	}
-	asked := p.MaxDepth
 	for _, c := range a.all {
-		if p.MaxDepth = asked; round && !c.asks && !a.looked {
-			p.MaxDepth = 0 // it was not asked
-		}
 		if err := c.d.Observe(p, v, s); err != nil {
 			return err
 		}
@@ -435,7 +409,7 @@ func (a *chooser) observe(p *infer.Proposal, v infer.Verdict) {
 	a.shared.Lock()
 	defer a.shared.Unlock()
 	a.round = len(v.Path)
-	a.tokens += a.round
+	a.emitted += a.round
 	var buf [64]int32
 	tokens := buf[:0]
 	for _, n := range v.Path[1:] {
@@ -466,14 +440,25 @@ func (a *chooser) took(t infer.Timing) {
 	s.length.Have += float64(a.round)
 	a.idle++
 	a.others = t.Rows - t.Nodes
+	a.meter.Add(&s.pass, t.Rows, t.Verify.Seconds())
+	s.level = a.meter.Level
 	s.drafts++
 	if t.Nodes == 1 {
 		s.drafts = 0
 	}
-	x := a.charge(t)
-	gained := float64(a.round) - 1 - x.sum()
-	a.gained += gained
-	extra := x.sum() - x.read // what other rounds are to expect
+	// A round is charged the usual cost of its rows: this round's deviation is mostly other work
+	// on the machine.
+	extra := a.extra(t.Nodes)
+	one := a.meter.Level * s.pass.Cost(a.others+1)
+	if a.chosen >= 0 && a.all[a.chosen].asks && one > 0 {
+		c := a.all[a.chosen]
+		draft := t.Draft.Seconds() / one
+		if c.tried > 2 {
+			draft = min(draft, 3*c.draft.Value(draft, 0))
+		}
+		c.draft.Add(draft, 1)
+		extra += draft
+	}
 	a.spent.Fade(1+extra, float64(a.round), recent)
 	for i, c := range a.all {
 		c.since++
@@ -481,36 +466,22 @@ func (a *chooser) took(t infer.Timing) {
 			continue
 		}
 		a.idle = 0
+		gained := float64(a.round) - 1 - extra
+		a.account += gained
+		s.gained = 0.999*s.gained + gained
 		if c.asks {
-			c.net, c.used = c.net+gained, true
-			a.refund(c, gained)
-			a.tried(c, extra)
+			if c.tried == c.trial()-newcomer {
+				c.asked, c.mine = trials{}, trials{} // it has finished measuring
+			}
+			c.asked.add(float64(a.round), extra, remembered)
+			c.mine.add(float64(a.round), extra, recent)
+			c.tried++
+			c.since, c.burst = 0, max(0, c.burst-1)
 		}
 		if c.traits.Took != nil {
 			t.Verify = time.Duration(s.pass.Cost(t.Rows) * a.meter.Level * float64(time.Second))
 			c.traits.Took(t)
 		}
 	}
-	a.chosen, a.looked = -1, false
-}
-
-// tried notes a round with c's draft model.
-func (a *chooser) tried(c *arm, extra float64) {
-	if c.tried == c.trial()-newcomer {
-		c.asked, c.mine = trials{}, trials{} // it has finished measuring
-	}
-	c.asked.add(float64(a.round), extra, remembered)
-	c.mine.add(float64(a.round), extra, recent)
-	c.tried++
-	c.since = 0
-	if c.burst > 0 {
-		c.burst--
-	}
-	tokens, costs := c.expects()
-	switch {
-	case (tokens-1)*a.worth() > costs:
-		c.vain = 0
-	case c.burst == 0:
-		c.vain++
-	}
+	a.chosen = -1
 }

@@ -19,7 +19,6 @@ const (
 	ownStep  = 0.1  // share of a sample's deviation that its point takes over
 	furthest = 0.3  // largest relative deviation that a sample counts
 	slopeOne = 0.1  // cost of a second row, in costs of the first, if only the first is known
-	sure     = 4    // samples of which a mean is made
 	stale    = 1024 // passes after which a point counts as unknown
 )
 
@@ -63,10 +62,6 @@ func (c *Curve) Knows(rows int) bool {
 	b := &c.at[bucket(rows)]
 	return b.w > 0 && c.seen-b.last < stale
 }
-
-// Sure reports whether passes of about this many rows were seen lately, and often enough for their
-// mean to be known.
-func (c *Curve) Sure(rows int) bool { return c.Knows(rows) && c.at[bucket(rows)].w >= sure }
 
 // Cost returns the cost of a pass of rows, 0 if nothing is known. It never falls as rows grow.
 func (c *Curve) Cost(rows int) float64 {
