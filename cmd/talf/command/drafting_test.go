@@ -88,7 +88,7 @@ func TestADraftModelOfAnotherVocabulary(t *testing.T) {
 			"--prompt", "Question: Tom has 3 apples and buys 4 more. How many apples does Tom have?\nAnswer:", "--max-tokens", "30",
 		}
 		want := talftest.OK(t, "", args...)
-		r := talftest.Run(t, "", append(args, "--draft", demo, "--stats")...)
+		r := talftest.Run(t, "", append(args, "--draft", demo, "--method", "salf:paper", "--stats")...)
 		if r.Code != ExitOK || r.Out != want || strings.Contains(r.Err, "τ 1.00") {
 			t.Errorf("exit %d, %q, want %q; stderr %q", r.Code, r.Out, want, r.Err)
 		}

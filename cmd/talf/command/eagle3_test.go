@@ -168,7 +168,7 @@ func TestAnEagle3HeadIsEvaluated(t *testing.T) {
 	var benched struct {
 		Rows []bench.Row `json:"rows"`
 	}
-	if err := json.Unmarshal([]byte(talftest.OK(t, "", append([]string{"bench", "--method", "optimal"}, common...)...)), &benched); err != nil {
+	if err := json.Unmarshal([]byte(talftest.OK(t, "", append([]string{"bench", "--method", "optimal:paper"}, common...)...)), &benched); err != nil {
 		t.Fatal(err)
 	}
 	same := 0

@@ -42,7 +42,7 @@ func TestAnExportedHeadDecodesAsBefore(t *testing.T) {
 				} `json:"tau"`
 			} `json:"rows"`
 		}
-		if err := json.Unmarshal([]byte(talftest.OK(t, "", "bench", "--model", model, "--head", "h="+head, "--prompts", prompts, "--method", "beam", "--max-tokens", "24", "--warmup", "0", "--json")), &r); err != nil {
+		if err := json.Unmarshal([]byte(talftest.OK(t, "", "bench", "--model", model, "--head", "h="+head, "--prompts", prompts, "--method", "beam:paper", "--max-tokens", "24", "--warmup", "0", "--json")), &r); err != nil {
 			t.Fatal(err)
 		}
 		last := r.Rows[len(r.Rows)-1]
