@@ -89,11 +89,11 @@ tune: demo-large ## fit the constants of draft methods on the tuning part of the
 	go build -o .cache/demo-large/talf ./cmd/talf
 	for part in tune report; do \
 		.cache/demo-large/talf bench record --model .cache/demo-large/gsm10m --draft lm=.cache/demo-large/gsm10m-lm \
-			$$(cd .cache/demo-large/prompts && for s in problems stories chat code passages questions; do \
+			$$(for s in problems stories chat code passages questions; do \
 				echo --prompts $$s=.cache/demo-large/prompts/$$s.jsonl; done) --split $$part --limit 6 --warmup 1 --max-tokens 64 \
 			--method goose --method recycle:rows --method fuse --out .cache/demo-large/$$part.rec || exit 1; \
 	done
-	go run ./internal/tune fit .cache/demo-large/tune.rec
+	go run ./internal/tune -part tune fit .cache/demo-large/tune.rec
 	go run ./internal/tune report .cache/demo-large/report.rec
 
 measurements-age: ## which of these tables are older than the code that they measure

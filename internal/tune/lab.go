@@ -67,6 +67,9 @@ func open(files []string, curves string) (*lab, error) {
 		}
 		l.names, l.all = append(l.names, strings.TrimSuffix(filepath.Base(f), ".rec")), append(l.all, r)
 	}
+	if l.prompts() == 0 {
+		return nil, fmt.Errorf("%s: no prompts besides those for warm-up", strings.Join(files, ", "))
+	}
 	return l, nil
 }
 

@@ -27,6 +27,11 @@ func recorded(t *testing.T) string {
 	if err != nil {
 		t.Fatal(err)
 	}
+	return write(t, r)
+}
+
+func write(t *testing.T, r *replay.Recording) string {
+	t.Helper()
 	var b bytes.Buffer
 	if err := r.Write(&b); err != nil {
 		t.Fatal(err)
@@ -36,6 +41,22 @@ func recorded(t *testing.T) string {
 		t.Fatal(err)
 	}
 	return path
+}
+
+// A command that does not exist is told before a recording is read, and one without answers to fit on is named.
+func TestWhatCannotBeFittedIsRefused(t *testing.T) {
+	if err := run(t.Context(), "fits", []string{"none.rec"}, "", "costs.json", "", false); err == nil || !strings.Contains(err.Error(), `"fits", want fit or report`) {
+		t.Errorf("an unknown command: %v", err)
+	}
+	r, err := replay.Open(recorded(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.Warmup = len(r.Texts)
+	path := write(t, r)
+	if _, err := open([]string{path}, "costs.json"); err == nil || !strings.Contains(err.Error(), path+": no prompts") {
+		t.Errorf("a recording of warm-up alone: %v", err)
+	}
 }
 
 // A fit never ends slower than it began, repairs a constant that was spoilt, and is the same again.
