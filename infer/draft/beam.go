@@ -7,8 +7,7 @@ import (
 	"talf/internal/spec"
 )
 
-// mostLevels bounds beam's trees if their depth follows costs: as many levels as a search may ask
-// for at the greatest width that a method without parameters has.
+// mostLevels bounds trees whose depth follows costs. Wide beams ask for fewer levels: search.MostLevels.
 const mostLevels = 24
 
 func beamMethod() Method {
