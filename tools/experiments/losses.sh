@@ -8,7 +8,8 @@
 # FIRST are the steps of the start, THEN those of each loss, as LOSS=STEPS: the same
 # number, or what takes the same time (`talf inspect metrics` tells what it took).
 # SEEDS are the training seeds, FIRST_LR and LR the learning rates, FIRST_ROWS and ROWS the
-# positions of a batch, FIRST_WARMUP and WARMUP the steps of warm-up; TEMPLATE and BENCH are for `talf bench`. Run again after an interruption, it goes on.
+# positions of a batch, FIRST_WARMUP and WARMUP the steps of warm-up; TEMPLATE and BENCH are for
+# `talf bench`, BENCH with the methods. Run again after an interruption, it goes on.
 set -euo pipefail
 if [ $# != 4 ]; then
   sed -n '2,/^set/s/^# \{0,1\}//p' "$0" | sed '$d' >&2
