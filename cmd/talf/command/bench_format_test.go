@@ -85,6 +85,11 @@ func TestBenchHoldsAnswersToAFormat(t *testing.T) {
 	if err != nil || len(r.Rows) != len(first.Rows) {
 		t.Errorf("%d rows of the log, want %d: %v", len(r.Rows), len(first.Rows), err)
 	}
+	// What is wrong with a method is said once.
+	wrong := talftest.Run(t, "", "bench", "--model", dir, "--prompts", talftest.PromptFile(t, 2), "--method", "rest:none.idx", "--regex", "a")
+	if wrong.Code == ExitOK || strings.Count(wrong.Err, "bench: rest:none.idx") != 1 {
+		t.Errorf("exit %d:\n%s", wrong.Code, wrong.Err)
+	}
 	// Before anything is loaded.
 	talftest.Run(t, "", "bench", "--model", "none", "--prompts", "none", "--regex", "(").Refuses(t, ExitUsage, "regular expression")
 	talftest.Run(t, "", "bench", "--model", "none", "--prompts", "none", "--regex", "a", "--json-object").Refuses(t, ExitFailure, "--regex")

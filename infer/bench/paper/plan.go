@@ -1,6 +1,7 @@
 package paper
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"slices"
@@ -10,15 +11,16 @@ import (
 )
 
 // Plan adds to c the methods of a command line, those that learn a second time as cold ones, all
-// again in the format of the answers if there is one, and what the exhibits run, and checks the result. It returns the variants of exhibits that are left
-// out because the kit lacks something for them.
+// again in the format of the answers if there is one, and what the exhibits run, and checks the
+// result. It returns the variants of exhibits that are left out because the kit lacks something
+// for them.
 func Plan(c *bench.Config, x bench.Axes, exhibits []Exhibit, k *Kit) (without []string, err error) {
 	if c.Methods, err = bench.Cross(x); errors.Is(err, bench.ErrNoSource) {
 		return nil, fmt.Errorf("--method: %w: give --head CKPT or --draft DIR", err)
 	} else if err != nil {
 		return nil, err
 	}
-	if err := errors.Join(c.AddCold(), c.AddHeld()); err != nil {
+	if err := cmp.Or(c.AddCold(), c.AddHeld()); err != nil {
 		return nil, err
 	}
 	if len(c.Methods) == 0 && len(exhibits) > 0 {
