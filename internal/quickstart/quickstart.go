@@ -49,7 +49,7 @@ func Default() Plan {
 		Format: 2, Seed: 1, Documents: 400, Prompts: 24, MaxTokens: 96,
 		EagleSteps: 400, TalfSteps: 200, Rows: 1024, Shard: 100, LearnRate: 6e-3,
 		Methods: []string{"beam:N=12,k=4,depth=3", "salf:N=12,B=4,th=0.2"},
-		Deep:    Deep{Layers: 100, Prompts: 16, MaxTokens: 64, Methods: []string{"salf:th=auto"}},
+		Deep:    Deep{Layers: 100, Prompts: 16, MaxTokens: 64, Methods: []string{"salf"}},
 	}
 }
 

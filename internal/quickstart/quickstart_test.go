@@ -110,13 +110,13 @@ func TestTheTableComparesHeadsWithPlainDecoding(t *testing.T) {
 			{Method: "ar", Tau: 1, TokensPerSecond: 100, SpeedUp: 1, Equal: 24, Outputs: 24},
 			{Method: "salf:N=12,B=4", Head: "talf", Tau: 3.5, TokensPerSecond: 250, SpeedUp: 2.5, Low: 2, High: 3, ByDepth: []float64{0.75, 0.5}, Equal: 23, Outputs: 24},
 		},
-		Deep: []Row{{Method: "ar", Tau: 1}, {Method: "salf:th=auto", Head: "talf", Tau: 3, SpeedUp: 1.95, Low: 1.9, High: 2.25, Equal: 16, Outputs: 16}},
+		Deep: []Row{{Method: "ar", Tau: 1}, {Method: "salf", Head: "talf", Tau: 3, SpeedUp: 1.95, Low: 1.9, High: 2.25, Equal: 16, Outputs: 16}},
 	}
 	text := r.String()
 	for _, want := range []string{
 		"ar            –           1.00       100  1.00                 \n",
 		"salf          talf        3.50       250  2.50 [2.00, 3.00]     0.75 0.50\n",
-		"salf:th=auto  talf        3.00         0  1.95 [1.90, 2.25]    \n",
+		"salf  talf        3.00         0  1.95 [1.90, 2.25]    \n",
 		"24 prompts of up to 96\n", "39 of 40 outputs", "deepened to 100 layers", "Plots: a.png, a.svg\n", "talf report qs --out",
 		"--model " + filepath.Join("qs", "model") + " --head " + filepath.Join("qs", "talf") + " ",
 	} {

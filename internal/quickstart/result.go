@@ -33,7 +33,7 @@ decoding, token for token.
 The model is so small that a pass over a tree costs much more than one over a token. In a
 larger model both wait for the weights. Here is the same model, with the same heads and %d
 of the prompts, deepened to %d layers of which the new ones change nothing: a model of the
-cost of a larger one, not a larger model. salf:th=auto chooses the tree by measured costs.
+cost of a larger one, not a larger model. salf chooses the tree by measured costs.
 `, d.Prompts, d.Layers)
 		writeRows(&b, r.Deep)
 	}

@@ -125,7 +125,7 @@ func runSpeed(ctx context.Context, l *lab) (string, error) {
 		}
 	}
 	flags := slices.Concat(l.drafts(), l.promptFlags(), []string{"--split", "report", "--limit", "13", "--warmup", "1", "--max-tokens", "64", "--repeat", "3"},
-		methods("auto", "salf:th=auto", "salf:N=8,B=4,th=0.3", "beam:N=8,k=4,depth=3", "static:chain-4", "goose:N=8", "pld"))
+		methods("auto", "salf", "salf:N=8,B=4,th=0.3", "beam:N=8,k=4,depth=3", "static:chain-4", "goose:N=8", "pld"))
 	r, err := l.bench(ctx, "speed", flags...)
 	if err != nil {
 		return "", err
@@ -177,7 +177,7 @@ func runDepth(ctx context.Context, l *lab) (string, error) {
 				"--prompts", "problems=" + l.path("prompts", "problems.jsonl"), "--prompts", "stories=" + l.path("prompts", "stories.jsonl"),
 				"--split", "report", "--limit", "9", "--warmup", "1", "--max-tokens", "64", "--repeat", "2",
 			},
-			methods("salf:th=auto", "salf:N=8,B=4,th=0.3", "static:chain-4", "auto"))...)
+			methods("salf", "salf:N=8,B=4,th=0.3", "static:chain-4", "auto"))...)
 		if err != nil {
 			return "", err
 		}
