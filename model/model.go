@@ -47,7 +47,7 @@ type Options struct {
 	// because they cannot change what their target says: see Model.Flaw.
 	AllowNonFinite bool
 
-	four map[string]bool // for Q4: the tensors that are stored in 4-bit blocks
+	four map[string]bool // the tensors that are stored in 4-bit blocks, which Q4 keeps
 }
 
 // Default returns the options for CPU decoding.
@@ -245,10 +245,8 @@ func newModel(spec *arch.Spec, set *safetensors.Set, dev compute.Device, opt Opt
 	if err := spec.Validate(); err != nil {
 		return nil, fmt.Errorf("%s: %w", set.Name, err)
 	}
-	if opt.DType == compute.Q4 {
-		if opt.four = FourBit(set); len(opt.four) == 0 && !spec.Draft {
-			return nil, fmt.Errorf("%s: no matrix is stored in 4 bits, which weights as Q4 keep: want some in blocks of Q4_0 or Q4_K", set.Name)
-		}
+	if opt.four = FourBit(set); opt.DType == compute.Q4 && len(opt.four) == 0 && !spec.Draft {
+		return nil, fmt.Errorf("%s: no matrix is stored in 4 bits, which weights as Q4 keep: want some in blocks of Q4_0 or Q4_K", set.Name)
 	}
 	if !opt.Lazy {
 		if err := fits(set.Name, spec, dev, opt); err != nil {

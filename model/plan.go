@@ -137,10 +137,11 @@ func fits(name string, spec *arch.Spec, dev compute.Device, opt Options) error {
 	if n := most(opt); n > 0 {
 		would = append(would, fmt.Sprintf("%d positions", n))
 	}
-	for _, as := range []compute.DType{compute.BF16, compute.Q8} {
+	for _, as := range []compute.DType{compute.BF16, compute.Q8, compute.Q4} {
 		o := opt
 		o.DType = as
-		if as == opt.DType || Plan(spec, p, o).Weights >= f.Weights {
+		// A device that reserves memory has no Q4.
+		if as == opt.DType || as == compute.Q4 && (len(opt.four) == 0 || dev.Abilities().Plan != nil) || Plan(spec, p, o).Weights >= f.Weights {
 			continue
 		}
 		switch n := most(o); {

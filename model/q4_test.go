@@ -116,3 +116,27 @@ func TestQ4WantsBlocksOf4Bits(t *testing.T) {
 		t.Errorf("%v, want an error that names Q4_0 and Q4_K", err)
 	}
 }
+
+// Where a file with blocks of 4 bits is too large as Q8, what would fit is Q4; other files are not
+// told so.
+func TestWhatIsTooLargeAsQ8MayFitAsQ4(t *testing.T) {
+	for name, fits := range map[string]bool{"qwen2-Q4_0": true, "qwen3-Q5_0": false} {
+		path := golden.File(t, "gguf/"+name+".gguf")
+		opt := model.Default()
+		opt.DType = compute.Q8
+		inner := device(t, kern.Best(), 1)
+		spec := load(t, path, inner, opt).Spec()
+		opt.Positions = min(256, spec.MaxPos)
+		dev := &accounted{inner, model.Plan(spec, inner, opt).Total() - 1}
+		opt.Positions = 0
+		_, err := model.Load(path, dev, opt)
+		if err == nil || !strings.Contains(err.Error(), "does not fit") || strings.Contains(err.Error(), "what would: weights as Q4") != fits {
+			t.Errorf("%s: %v, want weights as Q4 among what would fit: %v", name, err, fits)
+		}
+		if opt.DType = compute.Q4; fits {
+			if _, err := model.Load(path, dev, opt); err != nil {
+				t.Errorf("%s as Q4: %v", name, err)
+			}
+		}
+	}
+}
