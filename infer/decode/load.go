@@ -35,10 +35,26 @@ func LoadTokenizer(dir string, m *model.Model) (*tokenizer.Tokenizer, error) {
 // wanted. A directory of that name is ./mtp.
 const MTPHead = "mtp"
 
-// LoadHead loads a draft head for m from a checkpoint, from any EAGLE directory or, if path is MTPHead, from m's own files. With force,
-// the head may have been trained for another target. warn, if not nil, is told what could not be
-// checked.
+// LoadHead loads a draft head for m from a checkpoint, from any EAGLE directory or, if path is MTPHead,
+// from m's own files. With force, the head may have been trained for another target. warn, if not nil,
+// is told what could not be checked, and of a head that is broken.
 func LoadHead(path string, m *model.Model, force bool, warn func(string)) (*head.Head, error) {
+	h, err := loadHead(path, m, force, warn)
+	if err != nil {
+		return nil, err
+	}
+	warnOf(h.Flaw(), path, warn)
+	return h, nil
+}
+
+// warnOf tells of a head's weight that is not finite.
+func warnOf(flaw error, path string, warn func(string)) {
+	if flaw != nil && warn != nil {
+		warn(fmt.Sprintf("head %s: %v: its drafts are useless, though the output does not depend on them", path, flaw))
+	}
+}
+
+func loadHead(path string, m *model.Model, force bool, warn func(string)) (*head.Head, error) {
 	opt := head.Default()
 	opt.Force, opt.Model = force, m.Options()
 	if warn != nil {
@@ -61,9 +77,6 @@ func LoadHead(path string, m *model.Model, force bool, warn func(string)) (*head
 		}
 		return nil, fmt.Errorf("head: %w", err)
 	}
-	if err := h.Flaw(); err != nil && warn != nil {
-		warn(fmt.Sprintf("head %s: %v: its drafts are useless, though the output does not depend on them", path, err))
-	}
 	return h, nil
 }
 
@@ -74,6 +87,7 @@ func HeadSource(path string, m *model.Model, force bool, warn func(string), keep
 		if err != nil {
 			return nil, nil, fmt.Errorf("head: %w", err)
 		}
+		warnOf(h.Flaw(), path, warn)
 		return source.NewMedusa(h), h, nil
 	}
 	h, err := LoadHead(path, m, force, warn)

@@ -11,6 +11,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"math"
 	"strings"
 
 	"talf/compute"
@@ -63,6 +64,7 @@ type Heads struct {
 	dev      compute.Device
 	q        compute.Queue
 	heads    []network
+	flaw     error
 	function *identity.Function
 
 	// Of a pass. x and y take turns as a block's input and output.
@@ -143,6 +145,9 @@ func (h *Heads) get(name string, shape ...int) (safetensors.Tensor, error) {
 	if _, ok := types[t.DType]; !ok {
 		return t, fmt.Errorf("%s: tensor %q is %s, want F32, F16 or BF16", h.set.Name, name, t.DType)
 	}
+	if h.flaw == nil {
+		h.flaw = h.set.Finite(name, float32(math.Inf(1)))
+	}
 	return t, nil
 }
 
@@ -182,6 +187,10 @@ func (h *Heads) vector(name string, n int) (compute.Buffer, error) {
 
 // Spec says what heads there are.
 func (h *Heads) Spec() Spec { return h.spec }
+
+// Flaw returns a *safetensors.ValueError for the first weight that is not finite, or nil if there is none.
+// What such heads draft is useless, but does not change what their target makes of it.
+func (h *Heads) Flaw() error { return h.flaw }
 
 // Target returns the model that the heads draft for.
 func (h *Heads) Target() *model.Model { return h.target }
