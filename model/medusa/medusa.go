@@ -12,6 +12,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"math"
+	"slices"
 	"strings"
 
 	"talf/compute"
@@ -64,6 +65,7 @@ type Heads struct {
 	dev      compute.Device
 	q        compute.Queue
 	heads    []network
+	packed   map[stored]compute.Weight // while they are loaded
 	flaw     error
 	function *identity.Function
 
@@ -76,6 +78,13 @@ type Heads struct {
 	rows   []int32        // of the states of a pass
 	n      int            // rows of the newest pass
 	top    top
+}
+
+// stored is a matrix of a file, which heads may share: its first byte, its rows and its type.
+type stored struct {
+	data  *byte
+	rows  int
+	dtype string
 }
 
 type network struct {
@@ -102,7 +111,9 @@ func New(spec Spec, set *safetensors.Set, target *model.Model) (h *Heads, err er
 	case spec.Vocab != t.Vocab:
 		return nil, fmt.Errorf("%s: Medusa heads of %d tokens, but the target's vocabulary is %d", set.Name, spec.Vocab, t.Vocab)
 	}
-	h = &Heads{spec: spec, set: set, target: target, dev: target.Device(), q: target.Device().Queue()}
+	h = &Heads{
+		spec: spec, set: set, target: target, dev: target.Device(), q: target.Device().Queue(), packed: map[stored]compute.Weight{},
+	}
 	for head := range spec.Heads {
 		var n network
 		for layer := range spec.Layers {
@@ -122,6 +133,7 @@ func New(spec Spec, set *safetensors.Set, target *model.Model) (h *Heads, err er
 		}
 		h.heads = append(h.heads, n)
 	}
+	h.packed = nil
 	if err := h.q.Sync(context.Background()); err != nil {
 		return nil, fmt.Errorf("%s: %w", set.Name, err)
 	}
@@ -139,7 +151,7 @@ func (h *Heads) get(name string, shape ...int) (safetensors.Tensor, error) {
 	if err != nil {
 		return t, err
 	}
-	if fmt.Sprint(t.Shape) != fmt.Sprint(shape) {
+	if !slices.Equal(t.Shape, shape) {
 		return t, fmt.Errorf("%s: tensor %q has shape %v, want %v", h.set.Name, name, t.Shape, shape)
 	}
 	if _, ok := types[t.DType]; !ok {
@@ -151,11 +163,15 @@ func (h *Heads) get(name string, shape ...int) (safetensors.Tensor, error) {
 	return t, nil
 }
 
-// pack moves a matrix to the device.
+// pack moves a matrix to the device, unless it is there.
 func (h *Heads) pack(name string, rows, cols int) (compute.Weight, error) {
 	t, err := h.get(name, rows, cols)
 	if err != nil {
 		return nil, err
+	}
+	at := stored{&t.Data[0], rows, t.DType}
+	if w := h.packed[at]; w != nil {
+		return w, nil
 	}
 	w, err := h.dev.Pack(h.target.Options().DType, compute.Matrix{
 		Rows: rows, Cols: cols, Type: types[t.DType], Data: t.Data,
@@ -164,6 +180,7 @@ func (h *Heads) pack(name string, rows, cols int) (compute.Weight, error) {
 	if err != nil {
 		return nil, fmt.Errorf("%s: pack %q: %w", h.set.Name, name, err)
 	}
+	h.packed[at] = w
 	return w, nil
 }
 
