@@ -224,8 +224,8 @@ func fromVLLM(name string, c *config) string {
 // measure finds out from names and shapes what heads there are. All must be alike and whole.
 func (f *Files) measure(tensors map[string]safetensors.Tensor, c *config) error {
 	s := &f.Spec
-	for name, t := range tensors {
-		part := strings.Split(name, ".")
+	for _, name := range slices.Sorted(maps.Keys(tensors)) {
+		t, part := tensors[name], strings.Split(name, ".")
 		head, err := strconv.Atoi(part[0])
 		if len(part) != 3 || part[2] != "weight" || err != nil || head < 0 || head >= medusa.MaxHeads || len(t.Shape) != 2 {
 			continue // checked below

@@ -7,6 +7,7 @@ import (
 	"math/rand/v2"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -81,7 +82,7 @@ func TestHeadsAgreeWithTheAuthors(t *testing.T) {
 				t.Fatal(err)
 			}
 			h.Logits(got, 0)
-			alone[[2]int{head, r}] = bytesOf(got)
+			alone[[2]int{head, r}] = slices.Clone(got)
 			for i, x := range got {
 				d := float64(x - want[(head*shape[0]+r)*spec.Vocab+i])
 				worst = max(worst, d, -d)
@@ -107,14 +108,12 @@ func TestHeadsAgreeWithTheAuthors(t *testing.T) {
 			t.Fatal(err)
 		}
 		for i := range rows {
-			if h.Logits(got, i); fmt.Sprint(got) != fmt.Sprint(alone[of[i]]) {
+			if h.Logits(got, i); !slices.Equal(got, alone[of[i]]) {
 				t.Fatalf("row %d of %d has other bits than alone", i, len(rows))
 			}
 		}
 	}
 }
-
-func bytesOf(x []float32) []float32 { return append([]float32(nil), x...) }
 
 // small are the tensors of 3 heads of one block, by the authors' names.
 func small() map[string]safetensors.Tensor {
@@ -295,6 +294,7 @@ func TestWhatIsNoMedusaHeadIsRefusedByName(t *testing.T) {
 		`"2.1.weight" has shape [119 32], want [120 32]`: write(t, nil, file, with(func(ts map[string]safetensors.Tensor) { ts["2.1.weight"] = f32(119, 32) }), nil),
 		`"norm.weight" is not part`:                      write(t, nil, file, with(func(ts map[string]safetensors.Tensor) { ts["norm.weight"] = f32(32) }), nil),
 		`"0.0.linear.scale" is not part`:                 write(t, nil, file, with(func(ts map[string]safetensors.Tensor) { ts["0.0.linear.scale"] = f32(32) }), nil),
+		`"0.1.linear.weight" has shape []`:               write(t, nil, file, with(func(ts map[string]safetensors.Tensor) { ts["0.2.weight"] = f32(120, 32) }), nil),
 		`"70.1.weight" is not part`:                      write(t, nil, file, with(func(ts map[string]safetensors.Tensor) { ts["70.1.weight"] = f32(120, 32) }), nil),
 		`no LM head of a first Medusa head`:              write(t, nil, file, map[string]safetensors.Tensor{"1.1.weight": f32(120, 32)}, nil),
 		`neither medusa_lm_head.safetensors`:             t.TempDir(),
