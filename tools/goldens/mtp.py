@@ -18,9 +18,10 @@ shared_head.norm, the target's LM head. Drafted positions take the normed output
 import gzip
 import pathlib
 import sys
+import tempfile
 
 import torch
-from safetensors.torch import load_file, save_file
+from safetensors.torch import save_file
 from transformers import AutoModelForCausalLM
 from transformers.models.glm4_moe import modeling_glm4_moe as glm
 
@@ -28,14 +29,14 @@ ROOT = pathlib.Path(__file__).resolve().parents[2]
 T, DEPTH = 14, 3
 
 
-def target(out: pathlib.Path):
-    """The committed model, unpacked."""
-    made = out / "target"
-    made.mkdir(parents=True, exist_ok=True)
+def target():
+    """The committed model, unpacked for as long as it is read."""
     home = ROOT / "internal/golden/testdata/hf-more/glm4-moe"
-    (made / "config.json").write_bytes((home / "config.json").read_bytes())
-    (made / "model.safetensors").write_bytes(gzip.decompress((home / "model.safetensors.gz").read_bytes()))
-    return AutoModelForCausalLM.from_pretrained(made, dtype=torch.float64, attn_implementation="eager", experts_implementation="eager").eval()
+    with tempfile.TemporaryDirectory() as name:
+        made = pathlib.Path(name)
+        (made / "config.json").write_bytes((home / "config.json").read_bytes())
+        (made / "model.safetensors").write_bytes(gzip.decompress((home / "model.safetensors.gz").read_bytes()))
+        return AutoModelForCausalLM.from_pretrained(made, dtype=torch.float64, attn_implementation="eager", experts_implementation="eager").eval()
 
 
 def main() -> None:
@@ -43,7 +44,7 @@ def main() -> None:
     torch.set_num_threads(1)
     torch.set_grad_enabled(False)
     out = pathlib.Path(sys.argv[1])
-    model = target(out)
+    model = target()
     c = model.config
     n, h = c.num_hidden_layers, c.hidden_size
     c.num_hidden_layers += 1  # some lists have an entry for each layer
@@ -97,7 +98,7 @@ def main() -> None:
         drafted.append(torch.stack(after))
     golden |= {"paths": paths.int(), "drafted": torch.stack(drafted).float()}
     dest = out / "mtp"
-    dest.mkdir(exist_ok=True)
+    dest.mkdir(parents=True, exist_ok=True)
     save_file(stored, dest / "layer.safetensors")
     save_file(golden, dest / "golden.safetensors")
     print(sorted(stored)[:12], golden["logits"].std())
