@@ -26,8 +26,8 @@ const (
 // A value is a JSON value whose members keep their order.
 type value struct {
 	kind    kind
-	id      int    // of each value in a document
-	at      string // JSON pointer
+	id      int // of each value in a document
+	at      *path
 	yes     bool
 	str     string // a text, or a number as it is written
 	items   []*value
@@ -68,7 +68,7 @@ func parse(raw []byte) (*value, error) {
 	}
 	p := parser{d: json.NewDecoder(bytes.NewReader(raw))}
 	p.d.UseNumber()
-	v, err := p.value("", 0)
+	v, err := p.value(nil, 0)
 	if err == nil {
 		if _, more := p.d.Token(); !errors.Is(more, io.EOF) {
 			err = errors.New("something follows the JSON value")
@@ -85,7 +85,7 @@ type parser struct {
 	ids int
 }
 
-func (p *parser) value(at string, depth int) (*value, error) {
+func (p *parser) value(at *path, depth int) (*value, error) {
 	if depth > limits.JSONDepth {
 		return nil, fmt.Errorf("nested more than %d deep: %w", limits.JSONDepth, limits.ErrTooLarge)
 	}
@@ -107,7 +107,7 @@ func (p *parser) value(at string, depth int) (*value, error) {
 		if t == '[' {
 			v.kind = list
 			for p.d.More() {
-				item, err := p.value(at+"/"+strconv.Itoa(len(v.items)), depth+1)
+				item, err := p.value(&path{at, strconv.Itoa(len(v.items))}, depth+1)
 				if err != nil {
 					return nil, err
 				}
@@ -123,10 +123,10 @@ func (p *parser) value(at string, depth int) (*value, error) {
 				}
 				key := name.(string) // the decoder takes nothing else for a name
 				if seen[key] {
-					return nil, fmt.Errorf("%s: %q is given twice", pointer(at), key)
+					return nil, fmt.Errorf("%s: %.200q is given twice", pointer(at), key)
 				}
 				seen[key] = true
-				m, err := p.value(at+"/"+escape(key), depth+1)
+				m, err := p.value(&path{at, key}, depth+1)
 				if err != nil {
 					return nil, err
 				}
@@ -144,12 +144,38 @@ func (p *parser) value(at string, depth int) (*value, error) {
 	return v, err
 }
 
-// pointer names a place in errors.
-func pointer(at string) string { return "#" + at }
+// A path is where a value of a document stands: under a name, or a number, in what stands at in; nil for the
+// document itself. It becomes text only where it is shown: those of all values are as long as the square of
+// the document.
+type path struct {
+	in   *path
+	name string
+}
+
+// maxPointer and maxName bound pointers and the names in them, in bytes: of longer ones the end is shown,
+// and of names the beginning.
+const (
+	maxPointer = 300
+	maxName    = 100
+)
+
+// pointer names a place in errors, as a JSON pointer (RFC 6901).
+func pointer(at *path) string {
+	out := ""
+	for ; at != nil; at = at.in {
+		if len(out) > maxPointer {
+			return "#/…" + out
+		}
+		name := at.name
+		if len(name) > maxName {
+			name = strings.ToValidUTF8(name[:maxName], "") + "…"
+		}
+		out = "/" + pointerEscape.Replace(name) + out
+	}
+	return "#" + out
+}
 
 var pointerEscape = strings.NewReplacer("~", "~0", "/", "~1")
-
-func escape(key string) string { return pointerEscape.Replace(key) }
 
 // equal compares values as JSON Schema does: numbers by value, objects without order. Each pair
 // of values is charged to c; beyond the limit, which its caller reports, nothing is equal.
