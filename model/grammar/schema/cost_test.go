@@ -47,6 +47,8 @@ var hostile = map[string]string{
 	"numbers":      `{"prefixItems":[` + repeat(`{"minimum":-12345678.%[1]d,"maximum":987654321.%[1]d}`, 3_000) + `]}`,
 	"constants":    `{"enum":[` + repeat(`{"a":%[1]d}`, 30_000) + `],"properties":{"a":{"enum":[` + repeat(`%[1]d`, 10_000) + `]}}}`,
 	"ids":          `{"const":1e` + strings.Repeat("9", 100_000) + `}`,
+	"nested URIs":  strings.Repeat(`{"$id":"`+strings.Repeat("n", 2_000)+`/","not":`, 490) + `{}` + strings.Repeat(`}`, 490),
+	"long URI":     `{"$id":"http://x/` + strings.Repeat("n", 400_000) + `/","$defs":{"a":{"$id":"a"}},"prefixItems":[` + repeat(`{"$ref":"a","title":"%[1]d"}`, 10_000) + `]}`,
 	"long name":    `{"` + strings.Repeat("n", 400_000) + `":[` + repeat(`%[1]d`, 80_000) + `]}`,
 	"long rules":   `{"properties":{"` + strings.Repeat("n", 400_000) + `":{"prefixItems":[` + repeat(`{"title":"%[1]d"}`, 20_000) + `]}}}`,
 }

@@ -31,6 +31,7 @@ var drafts = map[string]draft{
 type resource struct {
 	root    *value
 	base    *url.URL
+	name    string // base as text
 	draft   draft
 	anchors map[string]*value // by $anchor, of equal ones the first
 }
@@ -107,17 +108,13 @@ func (c *compiler) enter(v *value, in *resource) (*resource, error) {
 		id = &value{kind: text}
 	}
 	if in == nil || id.str != "" && !strings.HasPrefix(id.str, "#") {
-		base := new(url.URL)
-		if in != nil {
-			base = in.base
-		}
-		to, err := url.Parse(strings.TrimSuffix(id.str, "#"))
+		to, err := c.join(id, in, strings.TrimSuffix(id.str, "#"))
 		if err != nil {
-			return nil, fmt.Errorf("%s: want a URI reference", pointer(id.at))
+			return nil, err
 		}
-		in = &resource{root: v, base: base.ResolveReference(to), draft: d, anchors: map[string]*value{}}
-		if name := in.base.String(); c.resources[name] == nil {
-			c.resources[name] = in
+		in = &resource{root: v, base: to, name: to.String(), draft: d, anchors: map[string]*value{}}
+		if c.resources[in.name] == nil {
+			c.resources[in.name] = in
 		}
 	}
 	for _, a := range []*value{v.get("$anchor"), id} {
@@ -137,8 +134,35 @@ func (c *compiler) enter(v *value, in *resource) (*resource, error) {
 // legacy reports whether keywords beside $ref say nothing, as in draft 7 and before (8.3 of its core).
 func (v *value) legacy() bool { return v.in != nil && v.in.draft <= draft7 }
 
+// join is the URI of a reference, which v spells, within in. Each of many references may be as long as the
+// document together with in, so bytes are charged.
+func (c *compiler) join(v *value, in *resource, reference string) (*url.URL, error) {
+	to, err := url.Parse(reference)
+	if err != nil {
+		return nil, fmt.Errorf("%s: want a URI reference", pointer(v.at))
+	}
+	base, n := new(url.URL), len(reference)
+	if in != nil {
+		base, n = in.base, n+len(in.name)
+	}
+	return base.ResolveReference(to), c.charge(v, n)
+}
+
 // resolve finds what a $ref refers to within the document.
 func (c *compiler) resolve(ref *value) (*value, error) {
+	to, ok := c.refs[ref]
+	if !ok {
+		var err error
+		if to, err = c.find(ref); err != nil {
+			return nil, err
+		}
+		c.refs[ref] = to
+	}
+	return to, nil
+}
+
+// find is resolve for the first time.
+func (c *compiler) find(ref *value) (*value, error) {
 	fail := func(why string) error { return fmt.Errorf("%s: $ref %.200q: %s", pointer(ref.at), ref.str, why) }
 	if ref.kind != text || ref.in == nil {
 		return nil, fail("want a reference to a schema")
@@ -146,11 +170,11 @@ func (c *compiler) resolve(ref *value) (*value, error) {
 	name, fragment, _ := strings.Cut(ref.str, "#")
 	in := ref.in
 	if name != "" {
-		to, err := url.Parse(name)
+		to, err := c.join(ref, in, name)
 		if err != nil {
-			return nil, fail("want a URI reference")
+			return nil, err
 		}
-		if in = c.resources[in.base.ResolveReference(to).String()]; in == nil {
+		if in = c.resources[to.String()]; in == nil {
 			return nil, fail("only places in the same schema are supported, want # or #/…, or the $id of a schema in it")
 		}
 	}

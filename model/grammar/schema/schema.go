@@ -48,7 +48,7 @@ func (s *Set) Compile(text []byte) (grammar.Expr, error) {
 	}
 	c := compiler{
 		w: s.w, work: s.work, rules: map[string]grammar.Expr{}, known: map[*value]bool{}, patterns: map[string]*grammar.DFA{},
-		resources: map[string]*resource{}, nots: map[*value]*value{}, imply: map[*value][]*value{}, busy: map[*value]bool{},
+		resources: map[string]*resource{}, refs: map[*value]*value{}, nots: map[*value]*value{}, imply: map[*value][]*value{}, busy: map[*value]bool{},
 	}
 	err = c.locate(root, nil, aSchema)
 	var e grammar.Expr
@@ -73,6 +73,7 @@ type compiler struct {
 	work     int
 
 	resources map[string]*resource // by URI
+	refs      map[*value]*value    // what a $ref refers to
 	ids       int                  // of schemas that are made
 	nots      map[*value]*value
 	imply     map[*value][]*value
@@ -100,7 +101,7 @@ func (cj conj) with(e ...elem) conj { return append(slices.Clip(cj), e...) }
 
 // maxWork bounds the work of compiling a schema, in units of some fifty nanoseconds. A schema that
 // is looked at, as often as it is combined with others, costs schemaWork of them, a pair of
-// constants that are compared costs one.
+// constants that are compared costs one, as does a byte of the URIs of $id and $ref.
 const (
 	maxWork    = 1 << 24
 	schemaWork = 1 << 7
@@ -109,7 +110,7 @@ const (
 // charge fails if n more units are too many.
 func (c *compiler) charge(at *value, n int) error {
 	if c.work += n; c.work > maxWork {
-		return fmt.Errorf("%s: too many combinations of schemas (%d units of work): %w", pointer(at.at), maxWork, limits.ErrTooLarge)
+		return fmt.Errorf("%s: too many combinations of schemas, or of their URIs (%d units of work): %w", pointer(at.at), maxWork, limits.ErrTooLarge)
 	}
 	return nil
 }

@@ -2,6 +2,7 @@ package schema_test
 
 import (
 	"encoding/json"
+	"errors"
 	"math/rand/v2"
 	"os"
 	"slices"
@@ -9,6 +10,7 @@ import (
 	"testing"
 
 	"talf/internal/leak"
+	"talf/internal/limits"
 	"talf/model/grammar"
 	"talf/model/grammar/grammartest"
 	"talf/model/grammar/schema"
@@ -220,6 +222,11 @@ func TestHostileSchemasEndAtALimit(t *testing.T) {
 	text := `{"allOf":[` + strings.Repeat(many+",", 40) + `{}]}`
 	if _, err := compile(text); err == nil || !strings.Contains(err.Error(), "combinations") {
 		t.Errorf("2^40 alternatives: %v", err)
+	}
+	for _, text := range []string{hostile["nested URIs"], hostile["long URI"]} {
+		if _, err := compile(text); !errors.Is(err, limits.ErrTooLarge) || !strings.Contains(err.Error(), "URIs") {
+			t.Errorf("%.50s: %v", text, err)
+		}
 	}
 	if _, err := compile(`{"$ref":"#"}`); err != nil {
 		t.Errorf("a schema that is itself: %v", err)
