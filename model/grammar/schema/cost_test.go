@@ -33,6 +33,8 @@ var hostile = map[string]string{
 	"texts":        `{"enum":[` + repeat(`"x%[1]d"`, 60_000) + `],"minLength":2,"pattern":"x"}`,
 	"words":        `{"enum":[` + repeat(`"x%[1]d"`, 2_000) + `]}`,
 	"branches":     `{"allOf":[{"properties":{` + repeat(`"p%[1]d":{}`, 1_000) + `}}],"anyOf":[` + repeat(`{"minProperties":1,"title":"%[1]d"}`, 1_000) + `]}`,
+	"alternatives": `{"allOf":[{"properties":{` + repeat(`"p%[1]d":{}`, 30_000) + `}}],"anyOf":[` + repeat(`{"title":"%[1]d"}`, 10_000) + `]}`,
+	"many needed":  `{"allOf":[{"required":[` + repeat(`"r%[1]d"`, 30_000) + `]}],"anyOf":[` + repeat(`{"title":"%[1]d"}`, 10_000) + `]}`,
 	"oneOf":        `{"oneOf":[` + repeat(`{"const":%[1]d}`, 3_000) + `]}`,
 	"anyOf":        `{"allOf":[` + repeat(`{"anyOf":[{"title":"a%[1]d"},{"title":"b%[1]d"}]}`, 40) + `]}`,
 	"patterns":     `{"prefixItems":[` + repeat(`{"pattern":"^[a-f]*a[a-f]{%[1]d}$","maxLength":9999}`, 13) + `]}`,

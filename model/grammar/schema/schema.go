@@ -101,16 +101,19 @@ func (cj conj) with(e ...elem) conj { return append(slices.Clip(cj), e...) }
 
 // maxWork bounds the work of compiling a schema, in units of some fifty nanoseconds. A schema that
 // is looked at, as often as it is combined with others, costs schemaWork of them, a pair of
-// constants that are compared costs one, as does a byte of the URIs of $id and $ref.
+// constants that are compared costs one, as does a byte of the URIs of $id and $ref. The names
+// that an alternative requires, if they are more than fewNames, cost nameWork each.
 const (
 	maxWork    = 1 << 24
 	schemaWork = 1 << 7
+	nameWork   = 1 << 4
+	fewNames   = 32
 )
 
 // charge fails if n more units are too many.
 func (c *compiler) charge(at *value, n int) error {
 	if c.work += n; c.work > maxWork {
-		return fmt.Errorf("%s: too many combinations of schemas, or of their URIs (%d units of work): %w", pointer(at.at), maxWork, limits.ErrTooLarge)
+		return fmt.Errorf("%s: too many combinations of schemas, of names that they require, or of URIs (%d units of work): %w", pointer(at.at), maxWork, limits.ErrTooLarge)
 	}
 	return nil
 }
@@ -229,6 +232,12 @@ func (c *compiler) shapes(cj conj) ([]*shape, error) {
 		}
 	}
 	s, err := c.merge(flat)
+	if err != nil {
+		return nil, err
+	}
+	if n := len(s.required.list); n > fewNames {
+		err = c.charge(s.at, nameWork*n)
+	}
 	if err != nil || s.types == 0 {
 		return nil, err
 	}

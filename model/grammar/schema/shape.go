@@ -42,7 +42,6 @@ type shape struct {
 	minItems, maxItems int
 	arrays             []*value // schemas that say something of items
 
-	names              names // of properties
 	required           names
 	minProps, maxProps int
 	objects            []*value // schemas that say something of properties
@@ -66,7 +65,7 @@ func (n *names) add(name string) {
 
 // merge reads the keywords of schemas.
 func (c *compiler) merge(cj conj) (*shape, error) {
-	s := &shape{types: allTypes, names: newNames(), required: newNames(), maxItems: grammar.Unbounded, maxProps: grammar.Unbounded, text: texts{hi: grammar.Unbounded}}
+	s := &shape{types: allTypes, required: newNames(), maxItems: grammar.Unbounded, maxProps: grammar.Unbounded, text: texts{hi: grammar.Unbounded}}
 	if len(cj) > 0 {
 		s.at = cj[0].v
 	}
@@ -185,10 +184,6 @@ func (c *compiler) read(s *shape, v *value) error {
 		case "required":
 			for _, n := range x.items {
 				s.required.add(n.str)
-			}
-		case "properties":
-			for _, p := range x.members {
-				s.names.add(p.name)
 			}
 		case "propertyNames":
 			s.keys = append(s.keys, elem{v: x})

@@ -187,7 +187,14 @@ type field struct {
 // object is an object: the properties that are named in the order in which they are, then others.
 func (c *compiler) object(s *shape) (grammar.Expr, error) {
 	all := newNames()
-	for _, n := range slices.Concat(s.names.list, s.required.list) {
+	for _, v := range s.objects {
+		if ps := v.get("properties"); ps != nil {
+			for _, p := range ps.members {
+				all.add(p.name)
+			}
+		}
+	}
+	for _, n := range s.required.list {
 		all.add(n)
 	}
 	names := all.list
