@@ -22,7 +22,7 @@ type Kind string
 const (
 	Free Kind = ""     // no format
 	JSON Kind = "json" // any JSON object; no text
-	// Schema is a JSON Schema of draft 2020-12.
+	// Schema is a JSON Schema, of draft 2020-12 unless it names another.
 	Schema Kind = "json-schema"
 	Regex  Kind = "regex" // a regular expression of ECMA-262, for the whole answer
 	GBNF   Kind = "gbnf"  // rules in the format of llama.cpp

@@ -228,6 +228,7 @@ func (c *compiler) negatedKeyword(x *value, m member) (alts []*value, err error)
 		alts = append(alts, c.allOf(x, all...))
 	case "not":
 		alts = append(alts, v)
+	case "then", "else": // of what "if" decides
 	case "if":
 		if then := x.get("then"); then != nil {
 			alts = append(alts, c.allOf(x, v, c.not(then)))

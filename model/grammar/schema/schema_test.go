@@ -84,6 +84,8 @@ func TestEveryTextOfASchemaIsReached(t *testing.T) {
 		{`{"type":"number","not":{"type":"integer"},"minimum":0,"maximum":1,"multipleOf":0.5}`, 4, []string{"0.5", "0.50"}},
 		{`{"enum":[0,1,2,3],"oneOf":[{"maximum":1},{"minimum":1}]}`, 6, []string{"0", "2", "3"}},
 		{`{"enum":["a","b",1],"if":{"type":"string"},"then":{"const":"b"},"else":{"const":1}}`, 6, []string{`"b"`, "1"}},
+		{`{"enum":["a","b",1],"not":{"if":{"type":"string"},"then":{"const":"b"},"else":{"const":2}}}`, 6, []string{`"a"`, "1"}},
+		{`{"enum":[1],"not":{"then":{"const":2}}}`, 6, nil},
 		{`{"type":"object","properties":{"a":{"const":1},"b":{"const":2}},"additionalProperties":false,"dependentRequired":{"a":["b"]}}`, 30, []string{`{"a":1,"b":2}`, `{"b":2}`, `{}`}},
 		{`{"type":"object","properties":{"a":{"const":1},"b":{"enum":[2,3]}},"additionalProperties":false,"dependencies":{"a":{"properties":{"b":{"const":3}}}},"required":["b"]}`, 30, []string{
 			`{"a":1,"b":3}`, `{"b":2}`, `{"b":3}`,
