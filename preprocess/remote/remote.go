@@ -60,7 +60,8 @@ type Client struct {
 	mu   sync.Mutex
 	kept *journal // nil until the first question, when the set is locked
 
-	answered, refused atomic.Int64
+	asked, answered atomic.Int64
+	refused         atomic.Int64 // of the first mostRefused that were asked
 }
 
 var _ preprocess.Answerer = (*Client)(nil)
@@ -181,8 +182,9 @@ func (a *Client) journal() (*journal, error) {
 	return a.kept, nil
 }
 
-// mostRefused is how many questions may be refused before the first is answered. More are a
-// server that takes no question of this form.
+// mostRefused is how many of the first questions end the run if all of them are refused and none is
+// answered: the server takes no question of this form. Later ones do not count, since refusals are faster
+// than answers.
 const mostRefused = 8
 
 // Answer implements preprocess.Answerer.
@@ -201,9 +203,15 @@ func (a *Client) Answer(ctx context.Context, q *preprocess.Question) (preprocess
 		return preprocess.Answer{}, err
 	}
 	if !ok {
+		first := a.asked.Add(1) <= mostRefused
 		e, err = a.ask(ctx, path, body, q.Place)
-		if errors.Is(err, preprocess.ErrRefused) && a.answered.Load() == 0 && a.refused.Add(1) >= mostRefused {
-			err = fmt.Errorf("the first %d prompts are all refused: %s", mostRefused, err.Error()) // ends the run
+		if errors.Is(err, preprocess.ErrRefused) {
+			if first {
+				a.refused.Add(1)
+			}
+			if a.refused.Load() >= mostRefused && a.answered.Load() == 0 {
+				err = fmt.Errorf("the first %d prompts are all refused: %s", mostRefused, err.Error()) // ends the run
+			}
 		}
 		if err != nil {
 			return preprocess.Answer{}, err

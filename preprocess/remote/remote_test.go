@@ -239,6 +239,36 @@ func TestRefusalsOfEveryPromptEndTheRun(t *testing.T) {
 	}
 }
 
+// Refusals that are faster than the first answer do not end the run.
+func TestRefusalsBesideASlowAnswerLeavePromptsOut(t *testing.T) {
+	come, release := make(chan struct{}), make(chan struct{})
+	url, _ := serve(t, func(_ int, c *call, w http.ResponseWriter) {
+		if c.Body["prompt"] == "slow" {
+			close(come)
+			<-release
+			completion(w, "yes")
+			return
+		}
+		w.WriteHeader(http.StatusBadRequest)
+	})
+	a := client(t, url, nil)
+	done := make(chan error, 1)
+	go func() {
+		_, err := a.Answer(t.Context(), &preprocess.Question{Text: "slow"})
+		done <- err
+	}()
+	<-come
+	for i := range 2 * mostRefused {
+		if _, err := a.Answer(t.Context(), &preprocess.Question{Text: fmt.Sprint(i)}); !errors.Is(err, preprocess.ErrRefused) {
+			t.Errorf("prompt %d: %v", i, err)
+		}
+	}
+	close(release)
+	if err := <-done; err != nil {
+		t.Error(err)
+	}
+}
+
 // A server that says nothing is given up after two attempts. On a busy machine a request may not even
 // have reached it by then.
 func TestSilenceEnds(t *testing.T) {
