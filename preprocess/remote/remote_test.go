@@ -145,6 +145,7 @@ func TestFailuresThatPassAreWaitedFor(t *testing.T) {
 		"a choice of something else":  func(w http.ResponseWriter) { write(w, `{"choices":[{"finish_reason":"stop"}]}`) },
 		"a connection that is closed": func(http.ResponseWriter) { panic(http.ErrAbortHandler) },
 		"a body that ends too early":  func(w http.ResponseWriter) { w.Header().Set("Content-Length", "99"); write(w, `{"choices":[`) },
+		"an answer that is broken off": func(w http.ResponseWriter) { write(w, `{"choices":[{"text":"ye","finish_reason":"abort"}]}`) },
 		"nesting without end":         func(w http.ResponseWriter) { write(w, "%s", strings.Repeat("[", 1<<16)) },
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -118,6 +118,8 @@ func parse(b []byte) (e entry, refused string, err error) {
 		e.Text = strings.TrimRight(e.Text, "\uFFFD") // the first bytes of a character
 	case "tool_calls", "function_call", "content_filter":
 		refused = fmt.Sprintf("finish_reason is %q, want an answer", e.Finish)
+	case "abort", "error", "insufficient_system_resource": // SGLang's and vLLM's, DeepSeek's
+		return e, "", fmt.Errorf("finish_reason is %q: the answer was broken off", e.Finish)
 	}
 	return e, refused, nil
 }
