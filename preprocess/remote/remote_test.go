@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -299,6 +300,24 @@ func TestSilenceEnds(t *testing.T) {
 	}()
 	if _, err := client(t, url, nil).Answer(ctx, &preprocess.Question{Text: "last"}); !errors.Is(err, context.Canceled) {
 		t.Errorf("%v, want that it was cancelled", err)
+	}
+}
+
+// A network that is away for a while is no server that says nothing.
+func TestConnectionsThatAreNotMadeAreWaitedFor(t *testing.T) {
+	url, calls := serve(t, func(_ int, _ *call, w http.ResponseWriter) { completion(w, "yes") })
+	a := client(t, url, nil)
+	transport := a.http.Transport.(*http.Transport)
+	dial := transport.DialContext
+	var tried atomic.Int64
+	transport.DialContext = func(ctx context.Context, network, address string) (net.Conn, error) {
+		if tried.Add(1) < attempts {
+			return nil, &net.OpError{Op: "dial", Net: network, Err: context.DeadlineExceeded}
+		}
+		return dial(ctx, network, address)
+	}
+	if got, err := a.Answer(t.Context(), &preprocess.Question{Text: "?"}); err != nil || got.Text != "yes" || tried.Load() != attempts || len(calls()) != 1 {
+		t.Errorf("%q, %v after %d connections", got.Text, err, tried.Load())
 	}
 }
 

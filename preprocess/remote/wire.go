@@ -156,6 +156,7 @@ func (a *Client) ask(ctx context.Context, path string, body []byte, place string
 	var failed error
 	wait, late := a.c.Wait, 0
 	for n := 1; ; n++ {
+		began := time.Now()
 		b, err := a.do(ctx, http.MethodPost, path, body, place)
 		if err == nil {
 			e, refused, bad := parse(b)
@@ -175,7 +176,8 @@ func (a *Client) ask(ctx context.Context, path string, body []byte, place string
 		if status && s.refusal() {
 			return entry{}, fmt.Errorf("%w: %w", preprocess.ErrRefused, err)
 		}
-		if errors.Is(err, context.DeadlineExceeded) {
+		// A connection that is not made in time has an error of this kind, too, long before.
+		if errors.Is(err, context.DeadlineExceeded) && time.Since(began) >= a.c.Timeout {
 			late++
 		}
 		failed = err
