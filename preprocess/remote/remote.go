@@ -14,6 +14,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
+	"unicode"
 
 	"talf/data"
 	"talf/model/sample"
@@ -117,6 +118,9 @@ func New(ctx context.Context, c Config) (*Client, error) {
 	return a, nil
 }
 
+// maxModel bounds the name of a model that shards record, in bytes.
+const maxModel = 256
+
 // only returns the name of the server's model.
 func (a *Client) only(ctx context.Context) (string, error) {
 	b, err := a.do(ctx, http.MethodGet, "models", nil, "the list of models")
@@ -138,11 +142,14 @@ func (a *Client) only(ctx context.Context) (string, error) {
 	if len(list.Data) > 1 {
 		var names []string
 		for _, m := range list.Data[:min(len(list.Data), 8)] {
-			names = append(names, m.ID)
+			names = append(names, fmt.Sprintf("%.100q", m.ID))
 		}
 		return "", fmt.Errorf("%s: %d models (%s), want one of them in --regenerate-model", a.base.JoinPath("models"), len(list.Data), strings.Join(names, ", "))
 	}
-	return list.Data[0].ID, nil
+	if id := list.Data[0].ID; id != "" && len(id) <= maxModel && strings.IndexFunc(id, func(r rune) bool { return !unicode.IsPrint(r) }) < 0 {
+		return id, nil
+	}
+	return "", fmt.Errorf("%s: the model's name is %.100q, want 1 to %d printable bytes, or one in --regenerate-model", a.base.JoinPath("models"), list.Data[0].ID, maxModel)
 }
 
 // Describe returns the description of sampling that shards record. The address is not part of it: a

@@ -139,15 +139,15 @@ func TestFailuresThatPassAreWaitedFor(t *testing.T) {
 			w.Header().Set("Retry-After", "0")
 			w.WriteHeader(http.StatusTooManyRequests)
 		},
-		"unavailable":                 func(w http.ResponseWriter) { w.WriteHeader(http.StatusServiceUnavailable) },
-		"text that is no JSON":        func(w http.ResponseWriter) { write(w, "<html>") },
-		"half a response":             func(w http.ResponseWriter) { write(w, `{"choices":[{"text":"ye`) },
-		"no choice":                   func(w http.ResponseWriter) { write(w, `{"choices":[]}`) },
-		"a choice of something else":  func(w http.ResponseWriter) { write(w, `{"choices":[{"finish_reason":"stop"}]}`) },
-		"a connection that is closed": func(http.ResponseWriter) { panic(http.ErrAbortHandler) },
-		"a body that ends too early":  func(w http.ResponseWriter) { w.Header().Set("Content-Length", "99"); write(w, `{"choices":[`) },
+		"unavailable":                  func(w http.ResponseWriter) { w.WriteHeader(http.StatusServiceUnavailable) },
+		"text that is no JSON":         func(w http.ResponseWriter) { write(w, "<html>") },
+		"half a response":              func(w http.ResponseWriter) { write(w, `{"choices":[{"text":"ye`) },
+		"no choice":                    func(w http.ResponseWriter) { write(w, `{"choices":[]}`) },
+		"a choice of something else":   func(w http.ResponseWriter) { write(w, `{"choices":[{"finish_reason":"stop"}]}`) },
+		"a connection that is closed":  func(http.ResponseWriter) { panic(http.ErrAbortHandler) },
+		"a body that ends too early":   func(w http.ResponseWriter) { w.Header().Set("Content-Length", "99"); write(w, `{"choices":[`) },
 		"an answer that is broken off": func(w http.ResponseWriter) { write(w, `{"choices":[{"text":"ye","finish_reason":"abort"}]}`) },
-		"nesting without end":         func(w http.ResponseWriter) { write(w, "%s", strings.Repeat("[", 1<<16)) },
+		"nesting without end":          func(w http.ResponseWriter) { write(w, "%s", strings.Repeat("[", 1<<16)) },
 	} {
 		t.Run(name, func(t *testing.T) {
 			url, calls := serve(t, func(n int, _ *call, w http.ResponseWriter) {
@@ -415,13 +415,16 @@ func TestServersAreNamedAsClientsNameThem(t *testing.T) {
 			write(w, `{"data":[{"id":"a"},{"id":"b"}]}`)
 		case "GET /none/models":
 			write(w, `{"data":[]}`)
+		case "GET /bad/models":
+			write(w, `{"data":[{"id":"a\u001b[31m"}]}`)
 		default:
 			http.NotFound(w, nil)
 		}
 	})
 	for address, want := range map[string]string{
-		url:                          "/v1/models: 2 models (a, b), want one of them in --regenerate-model",
+		url:                          `/v1/models: 2 models ("a", "b"), want one of them in --regenerate-model`,
 		url + "/none/":               "/none/models: no list of models, want the model's name in --regenerate-model",
+		url + "/bad":                 `/bad/models: the model's name is "a\x1b[31m", want 1 to 256 printable bytes`,
 		url + "/other":               "/other/models: the list of models: status 404: 404 page not found: want the model's name in --regenerate-model",
 		"localhost:8000":             "http://host:8000/v1",
 		"ftp://x/":                   `"ftp://x/", want one such as`,
