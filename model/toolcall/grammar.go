@@ -106,21 +106,15 @@ func (w *writer) arguments(tools []Tool) ([]grammar.Expr, error) {
 // not.
 func parameters(set *schema.Set, t *Tool) (grammar.Expr, error) {
 	text := bytes.TrimSpace(t.Parameters)
-	switch {
-	case len(text) == 0:
-		text = []byte(`{"type":"object","additionalProperties":false}`)
-	case text[0] == '{':
-		object, err := isObject(text)
-		if err != nil {
+	if len(text) == 0 {
+		text = []byte(`{"additionalProperties":false}`)
+	}
+	if text[0] == '{' {
+		if err := mayBeObject(text); err != nil {
 			return 0, err
 		}
-		if rest := bytes.TrimSpace(text[1:]); !object && rest[0] == '}' {
-			text = []byte(`{"type":"object"}`)
-		} else if !object {
-			text = append([]byte(`{"type":"object",`), rest...)
-		}
 	}
-	return set.Compile(text)
+	return set.CompileObject(text)
 }
 
 // text adds a text in which marks are tokens.
@@ -270,21 +264,19 @@ func (w *writer) harmony(a *Ask, args []grammar.Expr) (grammar.Expr, error) {
 	return b.Seq(b.Repeat(aside, 0, grammar.Unbounded), last), nil
 }
 
-// isObject reports whether a schema says that its values are objects. It fails if it says that they
-// are something else.
-func isObject(text []byte) (bool, error) {
+// mayBeObject fails if a schema says that its values are no objects.
+func mayBeObject(text []byte) error {
 	members, err := ijson.Members(text)
 	if err != nil {
-		return false, err
+		return err
 	}
 	for i := range members {
 		if m := &members[i]; m.Key == "type" {
 			var name string
 			if err := m.Decode(&name); err != nil || name != "object" {
-				return false, fmt.Errorf("#/type: is %.100s, want \"object\"", m.Value)
+				return fmt.Errorf("#/type: is %.100s, want \"object\"", m.Value)
 			}
-			return true, nil
 		}
 	}
-	return false, nil
+	return nil
 }

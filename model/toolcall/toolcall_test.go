@@ -98,6 +98,31 @@ func TestCallsAreWrittenAndReadAlike(t *testing.T) {
 	}
 }
 
+// Arguments are an object, also where a draft ignores what stands beside a reference.
+func TestArgumentsAreObjects(t *testing.T) {
+	f := toolcall.Find("hermes")
+	for schema, allowed := range map[string]map[string]bool{
+		`{"$schema":"http://json-schema.org/draft-07/schema#","definitions":{"a":{"enum":[7,[1,2],{"b":1}]}},"type":"object","$ref":"#/definitions/a"}`: {`7`: false, `[1,2]`: false, `{"b":1}`: true},
+		`{"enum":["x",{}]}`: {`"x"`: false, `{}`: true},
+	} {
+		ask := toolcall.Ask{Tools: []toolcall.Tool{{Name: "f", Parameters: json.RawMessage(schema), Strict: true}}, Required: true}
+		g, err := f.Grammar(ask, toolcall.Lexicon{Mark: func(string) (int32, bool) { return 0, false }})
+		if err != nil {
+			t.Fatal(err)
+		}
+		a, err := grammar.NewAutomaton(g, grammartest.Bytes())
+		if err != nil {
+			t.Fatal(err)
+		}
+		for text, want := range allowed {
+			s := a.Read(a.Start(), []byte(f.Write([]toolcall.Call{{Name: "f", Arguments: text}})))
+			if got := s != nil && s.Accepting(); got != want {
+				t.Errorf("%s: %s is allowed: %v", schema, text, got)
+			}
+		}
+	}
+}
+
 // What is thought and what is said comes apart, and text that only looks like a call is said.
 func TestTextIsDivided(t *testing.T) {
 	type events = []toolcall.Event

@@ -38,7 +38,12 @@ func (s *Set) Object() grammar.Expr {
 }
 
 // Compile adds the values that a schema allows.
-func (s *Set) Compile(text []byte) (grammar.Expr, error) {
+func (s *Set) Compile(text []byte) (grammar.Expr, error) { return s.compile(text, allTypes) }
+
+// CompileObject adds those of them that are objects.
+func (s *Set) CompileObject(text []byte) (grammar.Expr, error) { return s.compile(text, objects) }
+
+func (s *Set) compile(text []byte, of types) (grammar.Expr, error) {
 	root, err := parse(text)
 	if err == nil && schema(root) != "" {
 		err = errors.New("want a schema, which is an object or a boolean")
@@ -53,7 +58,11 @@ func (s *Set) Compile(text []byte) (grammar.Expr, error) {
 	err = c.locate(root, nil, aSchema)
 	var e grammar.Expr
 	if err == nil {
-		e, err = c.expr(conj{{v: root}})
+		all := conj{{v: root}}
+		if of != allTypes {
+			all = all.with(elem{v: c.typed(root, of)})
+		}
+		e, err = c.expr(all)
 	}
 	if err == nil {
 		err = cmp.Or(s.w.b.Err(), c.charge(root, 0))
