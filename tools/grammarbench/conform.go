@@ -69,7 +69,7 @@ func groups(path string) ([]group, error) {
 func declared(schema json.RawMessage, path string) json.RawMessage {
 	for _, draft := range []string{"4", "6", "7"} {
 		in := "/draft" + draft + "/"
-		if !strings.Contains(filepath.ToSlash(path), in) || bytes.Contains(schema, []byte(`"$schema"`)) {
+		if !strings.Contains("/"+filepath.ToSlash(path), in) || bytes.Contains(schema, []byte(`"$schema"`)) {
 			continue
 		}
 		if s := bytes.TrimSpace(schema); len(s) > 2 && s[0] == '{' {

@@ -192,6 +192,19 @@ func TestConformCounts(t *testing.T) {
 	}
 }
 
+// The draft is the directory's, however that is named, unless the schema says another.
+func TestDirectoriesDeclareDrafts(t *testing.T) {
+	const schema = `{"type":"null"}`
+	for path, want := range map[string]string{
+		"draft4/a.json": "draft-04", filepath.Join("tests", "draft7", "optional", "a.json"): "draft-07", "/x/draft6/a.json": "draft-06", "draft2020-12/a.json": "", "mydraft4/a.json": "",
+	} {
+		got := string(declared(json.RawMessage(schema), path))
+		if want == "" && got != schema || want != "" && !strings.Contains(got, `"$schema":"http://json-schema.org/`+want) {
+			t.Errorf("%s: %s", path, got)
+		}
+	}
+}
+
 // Numbers are looked for in the spellings that grammars have.
 func TestSpellings(t *testing.T) {
 	for text, want := range map[string]string{"1e2": "[1e2 100]", "1.50": "[1.50 1.5]", "-2.0": "[-2.0 -2]", "3": "[3]"} {
