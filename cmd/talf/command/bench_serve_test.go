@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 
 	"talf/infer/bench/load"
@@ -18,8 +19,9 @@ import (
 func TestBenchServeComparesServers(t *testing.T) {
 	var bodies []string
 	var mu sync.Mutex
+	var gone atomic.Bool
 	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if r.URL.Path == "/v1/chat/completions" {
+		if r.URL.Path == "/v1/chat/completions" && !gone.Load() {
 			b, _ := io.ReadAll(r.Body)
 			mu.Lock()
 			defer mu.Unlock()
@@ -56,7 +58,7 @@ func TestBenchServeComparesServers(t *testing.T) {
 	if err := json.Unmarshal(b, &rs); err != nil || len(rs) != 2 || rs[1].Config.Clients != 2 || rs[1].Servers[1].Throughput == nil || rs[0].Machine == "" {
 		t.Errorf("%v: %s", err, b)
 	}
-	s.Config.Handler = http.NotFoundHandler()
+	gone.Store(true)
 	talftest.Run(t, "", args...).Refuses(t, ExitFailure, "a, 1 client: no answer from "+s.URL+"/v1: 404: 8")
 	talftest.Run(t, "", "bench", "serve", "--prompts", prompts).Refuses(t, ExitUsage, "missing --url")
 	for want, more := range map[string][]string{
