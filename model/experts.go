@@ -10,7 +10,7 @@ import (
 // it is small, and what it chooses must not depend on the type of the other weights.
 func (l *loader) experts(layer int) *moe.Layer {
 	s := l.m.spec
-	y := &moe.Layer{Router: compute.Linear{W: l.single(arch.Router, layer)}, Norm: l.norm(arch.PostNorm, layer, s.LayerNorm)}
+	y := &moe.Layer{Index: layer, Router: compute.Linear{W: l.single(arch.Router, layer)}, Norm: l.norm(arch.PostNorm, layer, s.LayerNorm)}
 	if t, ok := l.take(arch.Router, layer, true); ok {
 		y.Router.Bias = l.vector(t)
 	}
@@ -53,12 +53,5 @@ func (l *loader) single(role arch.Role, layer int) compute.Weight {
 	return w
 }
 
-// Experts returns the number of experts that passes have read so far, and the number of times
-// that a layer with experts has run: their quotient is the number of experts that a pass reads in
-// a layer. Both are 0 for a model without experts.
-func (m *Model) Experts() (read, layers int) {
-	if m.moe == nil {
-		return 0, 0
-	}
-	return m.moe.Read, m.moe.Passes
-}
+// Experts returns what passes have read of the model's experts so far, nothing if it has none.
+func (m *Model) Experts() moe.Reads { return m.moe.Reads() }

@@ -43,6 +43,7 @@ var Rules = []Rule{
 	{"data", []string{"model/identity", "tree"}},
 	{"data/corpus", []string{"model/chat"}},
 	{"model/head", []string{"compute", "model/..."}},
+	{"model/synth", []string{"internal/spec", "model/..."}},
 	{"model/quantize", []string{"compute", "compute/cpu/kern", "model/..."}},
 	{"checkpoints/medusa", []string{"checkpoints/internal/torchfile", "model/..."}},
 	{"checkpoints/...", []string{"compute", "internal/spec", "internal/units", "model/..."}},

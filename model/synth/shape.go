@@ -3,53 +3,101 @@ package synth
 import (
 	"cmp"
 	"encoding/binary"
-	"fmt"
+	"encoding/json"
 	"math"
 	"math/rand/v2"
 	"slices"
 	"strings"
 
+	"talf/internal/spec"
 	"talf/model/arch"
 	"talf/model/safetensors"
 )
 
-// A Shape is the architecture of a model with random weights. The cost of a pass does
-// not depend on the values of the weights.
+// A Shape is the architecture of a model with random weights. The cost of a pass does not depend
+// on the values of the weights, but for which experts a router chooses.
 type Shape struct {
-	Name, Doc string
-	Spec      func() *arch.Spec
+	spec.Line
+	make func(v spec.Values) (*arch.Spec, error)
 }
 
-// Shapes returns the shapes, smallest first.
-func Shapes() []Shape {
-	llama := func(vocab, hidden, layers, heads, kvHeads, ffn int) func() *arch.Spec {
-		return func() *arch.Spec {
-			s := arch.Llama()
-			s.Vocab, s.Hidden, s.Layers, s.Heads, s.KVHeads = vocab, hidden, layers, heads, kvHeads
-			s.HeadDim, s.FFN, s.MaxPos, s.Tied = hidden/heads, ffn, 4096, true
-			return s
+// Shapes is the table of shapes, smallest first.
+var Shapes = spec.Table[Shape]{Kind: "shape", Lines: []Shape{
+	llama("10m", "hidden 256, 12 layers, 8 heads, vocabulary 4096", 4096, 256, 12, 8, 8, 688),
+	llama("110m", "hidden 768, 12 layers, 12 heads, vocabulary 32000", 32000, 768, 12, 12, 12, 2048),
+	{
+		spec.Line{
+			Name: "moe-225m", Doc: "hidden 512, 8 layers, 8 heads of which 4 for keys, vocabulary 32000, experts as in Qwen3-MoE",
+			Params: []spec.Param{
+				spec.Int("experts", 32, 2, 256, "experts of each layer, of 0.8 million parameters"),
+				spec.Int("top", 4, 1, 32, "experts that each token reads"),
+				spec.Float("skew", 0, spec.Closed(0, 4), "how much the router prefers some experts, which then are those of many tokens: the standard deviation of the logarithms of the norms of its rows"),
+			},
+		},
+		mixture,
+	},
+	llama("1b", "hidden 2048, 16 layers, 32 heads of which 8 for keys, vocabulary 128256, as Llama 3.2 1B", 128256, 2048, 16, 32, 8, 8192),
+}}
+
+func llama(name, doc string, vocab, hidden, layers, heads, kvHeads, ffn int) Shape {
+	return Shape{spec.Line{Name: name, Doc: doc}, func(spec.Values) (*arch.Spec, error) {
+		s := arch.Llama()
+		s.Vocab, s.Hidden, s.Layers, s.Heads, s.KVHeads = vocab, hidden, layers, heads, kvHeads
+		s.HeadDim, s.FFN, s.MaxPos, s.Tied = hidden/heads, ffn, 4096, true
+		return s, nil
+	}}
+}
+
+func mixture(v spec.Values) (*arch.Spec, error) {
+	raw, err := json.Marshal(map[string]any{
+		"model_type": "qwen3_moe", "hidden_act": "silu", "vocab_size": 32000, "hidden_size": 512, "num_hidden_layers": 8,
+		"num_attention_heads": 8, "num_key_value_heads": 4, "head_dim": 64, "intermediate_size": 2048,
+		"max_position_embeddings": 4096, "tie_word_embeddings": true, "num_experts": v.Int("experts"),
+		"num_experts_per_tok": v.Int("top"), "moe_intermediate_size": 512, "norm_topk_prob": true,
+	})
+	if err != nil {
+		return nil, err
+	}
+	return arch.Parse("shape", raw, nil)
+}
+
+// Open returns the architecture of a shape, such as "110m" or "moe-225m:skew=1", and random weights
+// of it.
+func Open(shape string) (*arch.Spec, *safetensors.Set, error) {
+	x, v, err := Shapes.Parse(shape)
+	if err != nil {
+		return nil, nil, err
+	}
+	s, err := x.make(v)
+	if err != nil {
+		return nil, nil, err
+	}
+	set := RandomWeights(s, 1)
+	if s.Mixture.Experts > 0 {
+		skew(s, set, v.Float("skew"))
+	}
+	return s, set, nil
+}
+
+// skew multiplies each row of every router by e^(by·g), with g from a standard normal distribution.
+func skew(s *arch.Spec, set *safetensors.Set, by float64) {
+	for _, t := range s.Tensors() {
+		if t.Role != arch.Router {
+			continue
+		}
+		x, _ := set.Tensor(t.Name)
+		r := rand.New(rand.NewPCG(2, uint64(t.Layer)))
+		for row := range t.Rows {
+			f := math.Exp(by * r.NormFloat64())
+			for i := 2 * row * t.Cols; i < 2*(row+1)*t.Cols; i += 2 {
+				y := math.Float32frombits(uint32(binary.LittleEndian.Uint16(x.Data[i:])) << 16)
+				binary.LittleEndian.PutUint16(x.Data[i:], uint16(math.Float32bits(float32(f*float64(y)))>>16))
+			}
 		}
 	}
-	return []Shape{
-		{"10m", "hidden 256, 12 layers, 8 heads, vocabulary 4096", llama(4096, 256, 12, 8, 8, 688)},
-		{"110m", "hidden 768, 12 layers, 12 heads, vocabulary 32000", llama(32000, 768, 12, 12, 12, 2048)},
-		{"1b", "hidden 2048, 16 layers, 32 heads of which 8 for keys, vocabulary 128256, as Llama 3.2 1B", llama(128256, 2048, 16, 32, 8, 8192)},
-	}
 }
 
-// FindShape returns the shape with the given name.
-func FindShape(name string) (Shape, error) {
-	var names []string
-	for _, s := range Shapes() {
-		if s.Name == name {
-			return s, nil
-		}
-		names = append(names, s.Name)
-	}
-	return Shape{}, fmt.Errorf("no shape %q: want one of %s", name, strings.Join(names, ", "))
-}
-
-// RandomWeights returns bfloat16 weights for a Llama, scaled so that hidden states
+// RandomWeights returns bfloat16 weights, scaled so that hidden states
 // neither vanish nor explode.
 func RandomWeights(s *arch.Spec, seed uint64) *safetensors.Set {
 	var out []safetensors.Tensor
@@ -86,8 +134,12 @@ func RandomWeights(s *arch.Spec, seed uint64) *safetensors.Set {
 // ShapeNames lists the shapes with what they are, for help.
 func ShapeNames() string {
 	var names []string
-	for _, s := range Shapes() {
-		names = append(names, s.Name+" ("+s.Doc+")")
+	for _, s := range Shapes.Lines {
+		doc := s.Doc
+		for i, p := range s.Params {
+			doc += []string{"; parameters ", ", "}[min(i, 1)] + p.Name + "=" + p.Default
+		}
+		names = append(names, s.Name+" ("+doc+")")
 	}
 	return strings.Join(names, "; ")
 }

@@ -110,11 +110,9 @@ func (o *passOptions) open(dev compute.Device, dt compute.DType) (*model.Model, 
 		}
 		return o.machine.load(path, dev)
 	}
-	s, err := synth.FindShape(o.shape)
+	spec, set, err := synth.Open(o.shape)
 	if err != nil {
 		return nil, usageError(err)
 	}
-	spec := s.Spec()
-	set := synth.RandomWeights(spec, 1)
 	return model.New(spec, set, dev, o.machine.Options(set, dev))
 }

@@ -15,7 +15,6 @@ import (
 	"talf/model"
 	"talf/model/quantize"
 	"talf/model/safetensors"
-	"talf/model/synth"
 )
 
 func TestQuantizedModelsDecodeAsIfQuantizedWhenLoaded(t *testing.T) {
@@ -183,14 +182,12 @@ func TestBenchOfTheMachine(t *testing.T) {
 		t.Error(s)
 	}
 	talftest.Run(t, "", "bench", "decode", "--model", dir, "--shape", "110m").Refuses(t, ExitUsage, "exclude each other")
-	talftest.Run(t, "", "bench", "decode", "--shape", "7m").Refuses(t, ExitUsage, "10m, 110m, 1b")
+	talftest.Run(t, "", "bench", "decode", "--shape", "7m").Refuses(t, ExitUsage, "10m, 110m, moe-225m, 1b")
 	talftest.Run(t, "", "bench", "decode", "--dtype", "auto").Refuses(t, ExitUsage, "f32, bf16, q8")
 	talftest.Run(t, "", "bench", "decode", "--rows", "0").Refuses(t, ExitUsage, "a tree of 0 nodes")
 	talftest.Run(t, "", "bench", "decode", "extra").Refuses(t, ExitUsage, "extra")
 	talftest.Run(t, "", "bench", "kernels", "--class", "sse9").Refuses(t, ExitUsage, "portable")
 	talftest.Run(t, "", "bench", "kernels", "--sizes", "64").Refuses(t, ExitUsage, "64")
 	talftest.Run(t, "", "bench", "perplexity", "--model", dir).Refuses(t, ExitUsage, "text")
-	if _, err := synth.FindShape("110m"); err != nil {
-		t.Error(err)
-	}
+	talftest.Run(t, "", "bench", "decode", "--shape", "moe-225m:skew=5").Refuses(t, ExitUsage, "0 to 4")
 }

@@ -68,6 +68,45 @@ func TestPassesAreMeasured(t *testing.T) {
 	}
 }
 
+// The experts that passes read are the same on any number of threads, and at most all.
+func TestExpertsOfPassesAreCounted(t *testing.T) {
+	var first []micro.PassRow
+	for _, threads := range []int{1, 3} {
+		conf := cpu.Default()
+		conf.Threads = threads
+		dev, err := cpu.New(conf)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer dev.Close()
+		timed := micro.NewTimed(dev)
+		m, err := model.Load(modeltest.Random(t, modeltest.Of("qwen3_moe"), 1), timed, model.Default())
+		if err != nil {
+			t.Fatal(err)
+		}
+		mix := m.Spec().Mixture
+		rows, err := micro.Passes(t.Context(), []micro.PassModel{{Name: "f32", Model: m, Device: timed}}, micro.PassConfig{Rows: []int{1, 40}, Context: 8, Reps: 2, Seed: 1})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if one, many := rows[0], rows[1]; one.Experts != float64(mix.Top) || many.Experts <= one.Experts || many.Experts > float64(mix.Experts) {
+			t.Errorf("passes read %v and %v experts of a layer, want %d for one row and up to %d for 40", one.Experts, many.Experts, mix.Top, mix.Experts)
+		}
+		for i, r := range rows {
+			for layer, n := range r.ByLayer {
+				if sparse := mix.Sparse(layer); sparse != (n > 0) || first != nil && n != first[i].ByLayer[layer] {
+					t.Errorf("%d rows on %d threads: %v experts of layer %d, has some: %v", r.Rows, threads, n, layer, sparse)
+				}
+			}
+		}
+		table := micro.PassTable(rows)
+		if h := table.Header; h[len(h)-1] != "experts" || len(table.Cells[0]) != len(h) {
+			t.Errorf("header %q, first row %q", h, table.Cells[0])
+		}
+		first = rows
+	}
+}
+
 func TestKernelsAreMeasured(t *testing.T) {
 	dev, err := cpu.New(cpu.Default())
 	if err != nil {

@@ -75,6 +75,10 @@ type PassRow struct {
 	ReadMid   float64 `json:"read_median"`
 	Linear    float64 `json:"linear_share"` // of the median pass
 	Attention float64 `json:"attention_share"`
+	// Of a model with experts: those that a pass reads of a layer, the mean over the layers that have
+	// some, and by layer, 0 for one that has none.
+	Experts float64   `json:"experts,omitempty"`
+	ByLayer []float64 `json:"experts_by_layer,omitempty"`
 }
 
 // OfRead returns the share of the read bandwidth that the median pass reaches. It compares
@@ -100,9 +104,10 @@ func Passes(ctx context.Context, models []PassModel, c PassConfig) ([]PassRow, e
 		return nil, err
 	}
 	type series struct {
-		seq   *model.Seq
-		rows  [][]pass // by size; a prompt's last
-		reads []float64
+		seq     *model.Seq
+		rows    [][]pass // by size; a prompt's last
+		reads   []float64
+		experts [][]int // by size and layer: experts that all passes read
 	}
 	sizes := c.Rows
 	if c.Prompt > 0 {
@@ -112,7 +117,7 @@ func Passes(ctx context.Context, models []PassModel, c PassConfig) ([]PassRow, e
 	r := rand.New(rand.NewPCG(c.Seed, 0))
 	for i, m := range models {
 		s := &all[i]
-		s.seq, s.rows = m.Model.NewSeq(), make([][]pass, len(sizes))
+		s.seq, s.rows, s.experts = m.Model.NewSeq(), make([][]pass, len(sizes)), make([][]int, len(sizes))
 		defer s.seq.Close()
 		if _, err := s.seq.Append(ctx, randomTokens(r, m.Model, c.Context), nil, model.WantNone); err != nil {
 			return nil, fmt.Errorf("%s: %w", m.Name, err)
@@ -137,6 +142,7 @@ func Passes(ctx context.Context, models []PassModel, c PassConfig) ([]PassRow, e
 			}
 			for k, t := range trees {
 				m.Device.take()
+				read := slices.Clone(m.Model.Experts().Layers)
 				since := time.Now()
 				b := s.seq.Branch(s.seq.Len())
 				batch[0] = model.Segment{Rows: b, Tree: t, Want: model.WantAll}
@@ -149,6 +155,7 @@ func Passes(ctx context.Context, models []PassModel, c PassConfig) ([]PassRow, e
 				p.linear, p.attend = m.Device.take()
 				if rep > 0 { // the first round warms up
 					s.rows[k] = append(s.rows[k], p)
+					s.experts[k] = sumRead(s.experts[k], read, m.Model.Experts().Layers)
 				}
 			}
 			if c.Prompt == 0 {
@@ -156,6 +163,7 @@ func Passes(ctx context.Context, models []PassModel, c PassConfig) ([]PassRow, e
 			}
 			ids := randomTokens(r, m.Model, c.Prompt)
 			fresh := m.Model.NewSeq()
+			read := slices.Clone(m.Model.Experts().Layers)
 			m.Device.take()
 			since := time.Now()
 			_, err := fresh.Append(ctx, ids, nil, model.WantLast)
@@ -167,6 +175,7 @@ func Passes(ctx context.Context, models []PassModel, c PassConfig) ([]PassRow, e
 			p.linear, p.attend = m.Device.take()
 			if rep > 0 {
 				s.rows[len(trees)] = append(s.rows[len(trees)], p)
+				s.experts[len(trees)] = sumRead(s.experts[len(trees)], read, m.Model.Experts().Layers)
 			}
 		}
 	}
@@ -191,11 +200,36 @@ func Passes(ctx context.Context, models []PassModel, c PassConfig) ([]PassRow, e
 			if len(s.reads) > 0 {
 				row.ReadBest, row.ReadMid = s.reads[len(s.reads)-1], s.reads[len(s.reads)/2]
 			}
+			row.count(s.experts[k], m.Model.Experts().Sparse, len(ps))
 			out = append(out, row)
 			out[len(out)-1].Ratio, out[len(out)-1].Middle = row.Best/out[first].Best, row.Median/out[first].Median
 		}
 	}
 	return out, nil
+}
+
+// sumRead adds what was read of the experts of each layer from before to after to sum, which it
+// makes when it is nil.
+func sumRead(sum, before, after []int) []int {
+	if sum == nil {
+		sum = make([]int, len(after))
+	}
+	for i := range after {
+		sum[i] += after[i] - before[i]
+	}
+	return sum
+}
+
+// count takes the experts that all passes of a row read, by layer.
+func (r *PassRow) count(read []int, layers, passes int) {
+	if layers == 0 {
+		return
+	}
+	for _, n := range read {
+		mean := float64(n) / float64(passes)
+		r.ByLayer = append(r.ByLayer, mean)
+		r.Experts += mean / float64(layers)
+	}
 }
 
 func randomTokens(r *rand.Rand, m *model.Model, n int) []int32 {
@@ -210,9 +244,14 @@ func ms(d time.Duration) float64 { return d.Seconds() * 1e3 }
 
 func ratio(a, b time.Duration) float64 { return float64(a) / float64(max(b, 1)) }
 
-// PassTable lays out the rows.
+// PassTable lays out the rows; models with experts have a column of those that a pass reads of each
+// layer.
 func PassTable(rows []PassRow) table.Table {
 	t := table.Table{Header: []string{"weights", "context", "rows", "ms, best", "ms, median", "cost over one", "by medians", "tokens/s", "GB/s", "of read", "attention"}}
+	mixtures := slices.ContainsFunc(rows, func(r PassRow) bool { return r.Experts > 0 })
+	if mixtures {
+		t.Header = append(t.Header, "experts")
+	}
 	for i := range rows {
 		r := &rows[i]
 		of := "–"
@@ -228,6 +267,10 @@ func PassTable(rows []PassRow) table.Table {
 			fmt.Sprintf("%.2f", r.Ratio), fmt.Sprintf("%.2f", r.Middle), fmt.Sprintf("%.0f", float64(r.Rows)/r.Median*1e3),
 			fmt.Sprintf("%.1f", r.Bandwidth/1e9), of, fmt.Sprintf("%.0f%%", 100*r.Attention),
 		})
+		if mixtures {
+			last := &t.Cells[len(t.Cells)-1]
+			*last = append(*last, fmt.Sprintf("%.1f", r.Experts))
+		}
 	}
 	return t
 }

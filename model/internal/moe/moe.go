@@ -15,6 +15,7 @@ import (
 
 // A Layer is the feed-forward network of a layer with experts.
 type Layer struct {
+	Index   int            // in the model
 	Norm    *compute.Norm  // of the input, or nil
 	Router  compute.Linear // [experts][Hidden]
 	Offset  []float32      // of scores while experts are chosen, or nil
@@ -61,13 +62,44 @@ type Runner struct {
 	end     []int     // [experts]: end of its rows
 	all     []int32   // 0, 1, …
 
-	// Read counts experts that passes have read, in all layers; Passes counts passes by layer.
-	Read, Passes int
+	reads Reads
+}
+
+// Reads are what passes have read of a model's experts.
+type Reads struct {
+	Experts, Top int   // of a layer, and of these those that each row chooses
+	Layers       []int // by layer: experts that passes have read, 0 for one without experts
+	Sparse       int   // layers with experts
+	Bytes        int   // weights of an expert; 0 before the first pass
+}
+
+// Total is the number of experts that passes have read, in all layers.
+func (r *Reads) Total() (n int) {
+	for _, x := range r.Layers {
+		n += x
+	}
+	return n
+}
+
+// Reads returns what passes have read so far; nothing for a model without experts, which has no
+// runner. The caller must not change it.
+func (r *Runner) Reads() Reads {
+	if r == nil {
+		return Reads{}
+	}
+	return r.reads
 }
 
 // New returns a runner for models of one specification.
 func New(q compute.Queue, s *arch.Spec) *Runner {
-	return &Runner{q: q, add: q.Abilities().Variants, mix: s.Mixture, hidden: s.Hidden, end: make([]int, s.Mixture.Experts)}
+	r := &Runner{q: q, add: q.Abilities().Variants, mix: s.Mixture, hidden: s.Hidden, end: make([]int, s.Mixture.Experts)}
+	r.reads = Reads{Experts: s.Mixture.Experts, Top: s.Mixture.Top, Layers: make([]int, s.Layers)}
+	for i := range s.Layers {
+		if s.Mixture.Sparse(i) {
+			r.reads.Sparse++
+		}
+	}
+	return r
 }
 
 // Grow makes room for passes of n rows.
@@ -114,7 +146,7 @@ func (r *Runner) Run(x compute.Buffer, l *Layer, n int) {
 	}
 	r.q.Linear(r.logits, in, &l.Router, compute.Store, n)
 	r.choose(l, n)
-	r.Passes++
+	r.reads.Bytes = l.Experts[0].bytes()
 	from := 0
 	for e, end := range r.end {
 		if end == from {
@@ -126,7 +158,7 @@ func (r *Runner) Run(x compute.Buffer, l *Layer, n int) {
 		r.q.Linear(r.out, r.mid, &l.Experts[e].Down, compute.Store, len(rows))
 		r.add.ScatterAdd(x, r.out, rows, r.factors[from:end])
 		from = end
-		r.Read++
+		r.reads.Layers[l.Index]++
 	}
 	if l.Shared == nil {
 		return
