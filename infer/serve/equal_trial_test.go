@@ -29,7 +29,10 @@ import (
 // asks the demo's model, with a head that talf quickstart has trained, in place of random ones.
 var (
 	trials    = flag.Int("trials", 0, "questions of the trials, with the demo's model (0: few, with a random model)")
-	trialHead = flag.String("trial-head", "", "trained `head` of the demo's model, for -trials")
+	trialHead = flag.String("trial-head", "", "trained `head` of the model, for -trials")
+	// Models other than the demo's answer the trial of formats.
+	trialModel = flag.String("trial-model", "", "`directory` of a model in place of the demo's, for -trials")
+	trialDraft = flag.String("trial-draft", "", "`directory` of a small model that drafts for -trial-model; it drafts for itself if none is given")
 )
 
 // subject returns a model and a head for it.
@@ -38,6 +41,9 @@ func subject(t testing.TB) (dir, head string) {
 	if *trials == 0 {
 		dir = talftest.TinyModel(t, talftest.TinyConfig(), 1)
 		return dir, talftest.TinyHead(t, dir, 1)
+	}
+	if *trialModel != "" {
+		return *trialModel, *trialHead
 	}
 	dir = filepath.Join(t.TempDir(), "model")
 	if err := demo.Unpack(dir); err != nil {

@@ -87,20 +87,11 @@ func Draw(rng *rand.Rand, stock []string, most int) Question {
 	sometimes(8, func() { q.StopIDs = []int32{rng.Int32N(demo.VocabSize), rng.Int32N(300)} })
 	sometimes(2, func() { q.IgnoreEOS = true })
 	sometimes(2, func() { q.Logprobs, q.Top = true, rng.IntN(6) })
-	sometimes(3, func() { q.Format = formats[rng.IntN(len(formats))] })
+	sometimes(3, func() { q.Format = DrawFormat(rng) })
 	if !q.Chat && !q.Logprobs {
 		sometimes(5, func() { q.Echo = true })
 	}
 	return q
-}
-
-// formats are what drawn answers have to match.
-var formats = []constrain.Format{
-	{Kind: constrain.JSON},
-	{Kind: constrain.Schema, Text: `{"type":"object","properties":{"name":{"type":"string","maxLength":9},"n":{"type":"integer","minimum":1,"maximum":99},` +
-		`"tags":{"type":"array","items":{"enum":["a","bc",null]},"maxItems":3},"next":{"anyOf":[{"$ref":"#"},{"type":"null"}]}},"required":["name","n"],"additionalProperties":false}`},
-	{Kind: constrain.Regex, Text: `(Yes|No), because [a-z ]{3,30}\.`},
-	{Kind: constrain.GBNF, Text: "root ::= item (\", \" item)*\nitem ::= [a-z]+ | \"(\" root \")\""},
 }
 
 // Stock returns n texts of the demo to draw prompts from, longer ones than a document.
