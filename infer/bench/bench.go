@@ -44,9 +44,9 @@ type Method struct {
 	MaxTokens    int       // most tokens of an answer; 0: the run's limit
 	PromptChars  int       // keep only this many first characters of a prompt; 0: all
 	Temperatures []float64 // the run's temperatures that the method runs at; nil: all
-	// Cold: every answer begins without what earlier ones taught the method. Otherwise a method that
-	// learns goes on with what it learnt from the run's earlier prompts of the same repetition,
-	// temperature and seed, and never from the prompt itself.
+	// Cold: every answer begins with a new maker, without what earlier ones taught the method and the
+	// costs that they measured. Otherwise a method that learns goes on with what it learnt from the run's
+	// earlier prompts of the same repetition, temperature and seed, and never from the prompt itself.
 	Cold bool
 	// Held: answers match the run's format. Unforced: what it alone allows is for the method to draft,
 	// and not drafted without asking it.
@@ -524,7 +524,7 @@ func (c *Config) key(m *Method, prompt []int32, x *Measurement) string {
 	switch {
 	case m.warm():
 		key += "|warm"
-	case m.learns:
+	case m.Cold:
 		key += "|cold"
 	}
 	return key

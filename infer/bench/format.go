@@ -11,7 +11,7 @@ import (
 // Rows says which rows a method has besides its own, and what they say of loops, for help and documents.
 const Rows = `A method that learns from one answer to the next has two rows. The first goes on with what
 it learnt from the earlier prompts of the same repetition and seed, never from the prompt
-itself; "cold" begins every answer anew.
+itself; "cold" begins every answer anew. What passes cost, salf, beam and optimal keep.
 
 With a format of the answers, every method has the same rows again with answers held to it,
 which are compared with plain decoding that is held to it, too. In rows that are "unforced"

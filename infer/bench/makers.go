@@ -24,14 +24,15 @@ func (m *Method) warm() bool { return m.learns && !m.Cold }
 func (r *runner) decode(ctx context.Context, n, t int, prompt []int32, x *Measurement) (err error) {
 	m, mk := &r.methods[n], r.makers[t][n]
 	use := mk.first
-	if m.learns {
-		open := func() (*draft.Maker, error) { return r.c.Open(m, x.Temperature, r.engine.Target.Shape().Vocab) }
-		if m.Cold {
-			if use, err = open(); err != nil {
-				return err
-			}
-			defer func() { err = errors.Join(err, use.Close()) }()
-		} else if use, err = mk.at(x.Seed, x.Repeat, open); err != nil {
+	open := func() (*draft.Maker, error) { return r.c.Open(m, x.Temperature, r.engine.Target.Shape().Vocab) }
+	switch {
+	case m.Cold:
+		if use, err = open(); err != nil {
+			return err
+		}
+		defer func() { err = errors.Join(err, use.Close()) }()
+	case m.learns:
+		if use, err = mk.at(x.Seed, x.Repeat, open); err != nil {
 			return err
 		}
 	}

@@ -46,7 +46,6 @@ func openAuto(v spec.Values, e Env) (Maker, error) {
 		return err
 	}
 	var files []string
-	learns := false
 	var all []chooser.Candidate
 	for _, s := range try {
 		mk, m, err := Open(s, e)
@@ -67,8 +66,7 @@ func openAuto(v spec.Values, e Env) (Maker, error) {
 		if err != nil {
 			return Maker{}, errors.Join(err, closeAll())
 		}
-		learns = learns || mk.Learns
 		all = append(all, chooser.Candidate{Name: m.Name, Asks: m.Source || m.May && e.Source, New: mk.New})
 	}
-	return Maker{New: chooser.New(all), Learns: learns, Files: files, Close: closeAll}, nil
+	return Maker{New: chooser.New(all), Learns: true, Files: files, Close: closeAll}, nil
 }

@@ -36,6 +36,8 @@ type Variant struct {
 
 	Budget      int
 	PromptChars int // first characters of a prompt; 0: all
+	// Cold: every answer begins without what earlier ones taught the method.
+	Cold bool
 	// Part is the share of the run's max tokens that an answer may have; 0 is all.
 	Part float64
 }
@@ -186,7 +188,7 @@ func (x *Exhibit) resolve(k *Kit) (cols []column, methods []bench.Method, withou
 		for _, s := range got {
 			m := bench.Method{
 				Spec: spec, Verify: v.Verify, Source: s.Source, SourceName: s.Name, Budget: v.Budget,
-				PromptChars: v.PromptChars, Temperatures: k.At(x),
+				PromptChars: v.PromptChars, Temperatures: k.At(x), Cold: v.Cold,
 			}
 			if v.Part > 0 && v.Part < 1 {
 				m.MaxTokens = max(1, int(v.Part*float64(k.MaxTokens)))

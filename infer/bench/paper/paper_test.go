@@ -48,6 +48,15 @@ func TestPapersNameMethodsThatExist(t *testing.T) {
 			}
 		}
 	}
+	// What is cold stands beside the same that is warm.
+	for _, p := range paper.Exhibits().Lines {
+		for _, v := range p.Variants {
+			warm := func(o paper.Variant) bool { return !o.Cold && o.Spec == v.Spec && o.Ask == v.Ask }
+			if v.Cold && (!slices.ContainsFunc(p.Variants, warm) || v.Label != v.Spec+", cold") {
+				t.Errorf("%s, %s: a cold variant without a warm one, or under another name", p.Name, v.Label)
+			}
+		}
+	}
 	if _, err := paper.Select([]string{"goose:t9"}); err == nil || !strings.Contains(err.Error(), "goose:t1") {
 		t.Errorf("error %v, want one that lists the names", err)
 	}
