@@ -181,9 +181,10 @@ func (a *app) bench(ctx context.Context, o *benchOptions) (*paper.Report, error)
 	}
 	out.Lay(exhibits, kit)
 	if o.ranks > 0 && err == nil {
-		out.RankText, err = r.ByRank(ctx, o.over, &c, o.ranks, a.ranksCut, func(head string, items [][]paper.Item, _ []paper.Text) error {
-			out.ByRank = append(out.ByRank, paper.RankLines(head, items)...)
-			return nil
+		out.RankText, err = r.ByRank(ctx, o.over, &c, o.ranks, a.ranksCut, func(head string, items [][]paper.Item, texts []paper.Text) error {
+			lines, err := paper.RankLines(head, items, texts)
+			out.ByRank = append(out.ByRank, lines...)
+			return err
 		})
 		out.Interrupted = err != nil
 	}

@@ -22,19 +22,65 @@ type RankLine struct {
 	// ECEMass and ECEMaxMass are the same over bins of equal numbers of items.
 	ECEMass    float64 `json:"ece_equal_mass"`
 	ECEMaxMass float64 `json:"ece_max_equal_mass"`
+	// ByText are the items of each text that has any, in the order of the texts. Figures of several
+	// heads are pooled, and compared, over equal texts.
+	ByText []TextHits `json:"by_text"`
 }
 
-// RankLines sums up the items of ByRank, rank by rank.
-func RankLines(head string, ranks [][]Item) []RankLine {
+// TextHits counts the items of a text, and the correct ones.
+type TextHits struct {
+	Items   int `json:"items"`
+	Correct int `json:"correct"`
+}
+
+// RankLines sums up the items that ByRank returned for texts, rank by rank.
+func RankLines(head string, ranks [][]Item, texts []Text) ([]RankLine, error) {
+	lengths := lengthsOf(texts)
 	var out []RankLine
 	for rank, items := range ranks {
+		if err := checkItems(items, lengths, rank); err != nil {
+			return nil, err
+		}
 		c := countItems(items, placesOf(items, eceBins), eceBins)
-		out = append(out, RankLine{
+		line := RankLine{
 			Head: head, Rank: rank + 1, Items: len(items), Accuracy: c.accuracy(),
 			ECE: c.error(choiceWidth), ECEMax: c.error(maxWidth), ECEMass: c.error(choiceCount), ECEMaxMass: c.error(maxCount),
-		})
+		}
+		for _, n := range lengths {
+			t := TextHits{Items: n}
+			for i := range items[:n] {
+				if items[i].Correct {
+					t.Correct++
+				}
+			}
+			items = items[n:]
+			line.ByText = append(line.ByText, t)
+		}
+		out = append(out, line)
+	}
+	return out, nil
+}
+
+// lengthsOf are the items of a rank in each text that has any.
+func lengthsOf(texts []Text) (out []int) {
+	for i := range texts {
+		if n := texts[i].items(); n > 0 {
+			out = append(out, n)
+		}
 	}
 	return out
+}
+
+// checkItems reports items of a rank, counted from 0, that are not those of texts with so many each.
+func checkItems(items []Item, lengths []int, rank int) error {
+	want := 0
+	for _, n := range lengths {
+		want += n
+	}
+	if len(items) != want {
+		return fmt.Errorf("%d items of rank %d, want %d for these texts", len(items), rank+1, want)
+	}
+	return nil
 }
 
 // A RankEval is a RankLine with confidence intervals (TALF, Figure 2(b) and appendix A).
@@ -61,25 +107,17 @@ func EvalRanks(head string, ranks [][]Item, seqs []Text, b stats.Bootstrap) ([]R
 	if err := b.Validate(); err != nil {
 		return nil, err
 	}
-	var lengths []int // items of each text
-	for i := range seqs {
-		if n := seqs[i].items(); n > 0 {
-			lengths = append(lengths, n)
-		}
-	}
+	lengths := lengthsOf(seqs)
 	var out []RankEval
 	for rank, items := range ranks {
+		if err := checkItems(items, lengths, rank); err != nil {
+			return nil, err
+		}
 		var texts []itemCounts
 		at, where := 0, placesOf(items, eceBins)
 		for _, n := range lengths {
-			if at+n > len(items) {
-				return nil, fmt.Errorf("%d items of rank %d, want one for every token that counts", len(items), rank+1)
-			}
 			texts = append(texts, countItems(items[at:at+n], where.of(at, at+n), eceBins))
 			at += n
-		}
-		if at != len(items) {
-			return nil, fmt.Errorf("%d items of rank %d, want %d for these texts", len(items), rank+1, at)
 		}
 		over := func(stat func(c *itemCounts) float64) stats.Interval {
 			return b.Of(len(texts), func(times []int) float64 {

@@ -46,8 +46,19 @@ func TestIntervalsOfRanksHoldTheValuesOfAllItems(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	lines, err := paper.RankLines("talf", ranks, seqs)
+	if err != nil || len(lines) != len(ranks) {
+		t.Fatalf("%d lines, %v", len(lines), err)
+	}
 	for i, e := range got {
-		line := paper.RankLines("talf", ranks)[i]
+		line := lines[i]
+		var sum paper.TextHits
+		for _, x := range line.ByText {
+			sum.Items, sum.Correct = sum.Items+x.Items, sum.Correct+x.Correct
+		}
+		if len(line.ByText) != e.Texts || sum.Items != line.Items || float64(sum.Correct) != math.Round(line.Accuracy*float64(line.Items)) {
+			t.Errorf("rank %d: %+v by text, want %d texts of the %d items", i+1, line.ByText, e.Texts, line.Items)
+		}
 		for what, x := range map[string][2]float64{
 			"accuracy": {e.Accuracy.Value, line.Accuracy}, "ECE": {e.ECE.Value, line.ECE}, "ECEMax": {e.ECEMax.Value, line.ECEMax},
 			"ECEMass": {e.ECEMass.Value, line.ECEMass}, "ECEMaxMass": {e.ECEMaxMass.Value, line.ECEMaxMass},
@@ -61,6 +72,9 @@ func TestIntervalsOfRanksHoldTheValuesOfAllItems(t *testing.T) {
 		}
 	}
 	if _, err := paper.EvalRanks("x", [][]paper.Item{ranks[0][1:]}, seqs, b); err == nil || !strings.Contains(err.Error(), "items of rank 1") {
+		t.Errorf("an item is missing: %v", err)
+	}
+	if _, err := paper.RankLines("x", [][]paper.Item{ranks[0], ranks[1][1:]}, seqs); err == nil || !strings.Contains(err.Error(), "items of rank 2") {
 		t.Errorf("an item is missing: %v", err)
 	}
 	tables := paper.RankTables(append(got, got...))
