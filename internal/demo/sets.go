@@ -174,10 +174,10 @@ func WriteSets(dir string) error {
 	}
 	var training []Document
 	for _, s := range Sets() {
-		if err := WriteJSONL(filepath.Join(dir, s.Name+".jsonl"), prompted(s.Testing(SetSeed, SetPrompts))); err != nil {
+		if err := WriteJSONL(filepath.Join(dir, s.Name+".jsonl"), Continued(s.Testing(SetSeed, SetPrompts))); err != nil {
 			return err
 		}
-		training = append(training, prompted(s.Training(SetSeed, s.training))...)
+		training = append(training, Continued(s.Training(SetSeed, s.training))...)
 	}
 	// Mixed, so that any part of the file has all kinds.
 	rng := newRand(SetSeed)
@@ -185,7 +185,8 @@ func WriteSets(dir string) error {
 	return WriteJSONL(filepath.Join(dir, "training.jsonl"), training)
 }
 
-func prompted(prompts []string) []Document {
+// Continued are documents that are prompts alone, to be continued as they stand.
+func Continued(prompts []string) []Document {
 	out := make([]Document, len(prompts))
 	for i, p := range prompts {
 		out[i].Prompt = p

@@ -87,6 +87,7 @@ var Rules = []Rule{
 	{"infer/bench/rounds", []string{"infer", "model", "tree"}},
 	{"internal/cli", []string{"internal/mapped"}},
 	{"internal/demo/gsm10m", nil},
+	{"internal/demo/mklarge", []string{"internal/demo/...", "internal/quickstart"}},
 	{"internal/demo/...", []string{"model/tokenizer"}},
 	{"internal/doctor", []string{"compute/cpu/...", "compute/devices", "internal/units", "internal/version"}},
 	{"internal/durable", nil},

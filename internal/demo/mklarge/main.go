@@ -1,10 +1,13 @@
 // Command mklarge writes what the measurements need to a folder: the target gsm10m, the small
-// language model that drafts for it, and prompts. It needs nothing but the repository.
+// language model that drafts for it, and prompts; the target of quickstart, with its text and
+// prompts. It needs nothing but the repository.
 //
 //	go run ./internal/demo/mklarge DIR
 //
-// DIR gets gsm10m and gsm10m-lm, two Hugging Face model directories, and prompts: a file for each
-// set to measure on, and training.jsonl to train draft models on.
+// DIR gets gsm10m, gsm10m-lm and quickstart-target, three Hugging Face model directories, and
+// prompts: a file for each set to measure on, and training.jsonl to train draft models on. For the
+// target of quickstart there are quickstart.jsonl, prompts, and quickstart-text.jsonl, the text
+// that talf quickstart trains heads on.
 //
 //	go run ./internal/demo/mklarge -pack MODEL internal/demo/gsm10m/lm
 //
@@ -12,6 +15,7 @@
 package main
 
 import (
+	"errors"
 	"flag"
 	"fmt"
 	"os"
@@ -19,6 +23,7 @@ import (
 
 	"talf/internal/demo"
 	"talf/internal/demo/gsm10m"
+	"talf/internal/quickstart"
 )
 
 func main() {
@@ -47,5 +52,16 @@ func write(dir string) error {
 	if err := gsm10m.UnpackDraft(filepath.Join(dir, "gsm10m-lm")); err != nil {
 		return err
 	}
-	return demo.WriteSets(filepath.Join(dir, "prompts"))
+	if err := demo.Unpack(filepath.Join(dir, "quickstart-target")); err != nil {
+		return err
+	}
+	prompts := filepath.Join(dir, "prompts")
+	if err := demo.WriteSets(prompts); err != nil {
+		return err
+	}
+	plan := quickstart.Default()
+	return errors.Join(
+		demo.WriteJSONL(filepath.Join(prompts, "quickstart-text.jsonl"), demo.Corpus(plan.Seed, plan.Documents)),
+		demo.WriteJSONL(filepath.Join(prompts, "quickstart.jsonl"), demo.Continued(demo.Prompts(plan.Seed, demo.SetPrompts))),
+	)
 }
