@@ -83,8 +83,11 @@ type Row struct {
 	// all sets together.
 	DepthOf []stats.Interval `json:"by_depth_interval,omitempty"`
 	RankOf  []stats.Interval `json:"by_rank_interval,omitempty"`
-	Paths   *Paths           `json:"by_origin,omitempty"` // of methods that draft from several
-	Parts   *rounds.Parts    `json:"parts,omitempty"`
+	// ByPrompt and Hindsight are also only over all sets together.
+	ByPrompt  []PromptSpeedup `json:"by_prompt,omitempty"`
+	Hindsight *Hindsight      `json:"hindsight,omitempty"`
+	Paths     *Paths          `json:"by_origin,omitempty"` // of methods that draft from several
+	Parts     *rounds.Parts   `json:"parts,omitempty"`
 	// Equal counts the outputs that are plain decoding's token for token, of those
 	// Compared: sampled outputs of some verifiers have only its distribution.
 	Equal    int `json:"equal_outputs"`
@@ -177,9 +180,12 @@ func (c *Config) report(methods []Method, got []Measurement) *Report {
 				if len(mine) == 0 {
 					continue
 				}
-				row := summarise(mine, inSet(by[place{methods[base].Title(), t}], set))
+				plain := inSet(by[place{methods[base].Title(), t}], set)
+				row := summarise(mine, plain)
 				if set == "" {
 					keys, sums := pool(mine, byPrompt)
+					_, plain := pool(plain, byPrompt)
+					row.ByPrompt = promptSpeedups(keys, plain, sums)
 					row.DepthOf = rateOf(keys, sums, func(s *infer.Stats) []infer.Rate { return s.Depth })
 					row.RankOf = rateOf(keys, sums, func(s *infer.Stats) []infer.Rate { return s.Rank })
 				}
@@ -190,6 +196,7 @@ func (c *Config) report(methods []Method, got []Measurement) *Report {
 		}
 	}
 	r.Compared = compare(r.Rows, by)
+	hindsight(r.Rows, by)
 	return r
 }
 

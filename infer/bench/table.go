@@ -77,7 +77,7 @@ func (r *Report) Tables() []table.Table {
 		}
 		t.Cells = append(t.Cells, cells)
 	}
-	return slices.Concat(out, r.versus(), r.parts(), r.origins())
+	return slices.Concat(out, r.versus(), r.foreseen(), r.parts(), r.origins())
 }
 
 func (s *SetInfo) about() string {
@@ -96,6 +96,23 @@ func (r *Report) versus() []table.Table {
 	t := table.Table{Caption: "Speed against the fastest, end to end", Header: []string{"method", "T", "against", "ratio"}}
 	for _, c := range r.Compared {
 		t.Cells = append(t.Cells, []string{c.Method, fmt.Sprintf("%g", c.Temperature), c.Against, interval(c.Ratio)})
+	}
+	return []table.Table{t}
+}
+
+// foreseen lays out what methods leave to somebody who knew the best one.
+func (r *Report) foreseen() []table.Table {
+	t := table.Table{
+		Caption: "Speed against the other methods that ask the same draft model or none, end to end; the other repetitions say which is the best",
+		Header:  []string{"method", "T", "best of each prompt", "best of all prompts", "ratio"},
+	}
+	for i := range r.Rows {
+		if x := &r.Rows[i]; x.Hindsight != nil {
+			t.Cells = append(t.Cells, []string{x.Method, fmt.Sprintf("%g", x.Temperature), interval(x.Hindsight.Each), x.Hindsight.Best, interval(x.Hindsight.One)})
+		}
+	}
+	if len(t.Cells) == 0 {
+		return nil
 	}
 	return []table.Table{t}
 }
