@@ -68,6 +68,24 @@ func (s *Sequence) callGrow(rows []Row) (err error) {
 	return s.grown(ask) // which reads the drafter's own trees
 }
 
+// allow returns what the drafter says may follow nodes. A panic in it ends the sequence, not the
+// pass of the source that calls it.
+func (s *Sequence) allow() func(n int) []uint64 {
+	if s.prop.Allow == nil {
+		return nil
+	}
+	return func(n int) (tokens []uint64) {
+		var err error
+		defer func() {
+			if err != nil {
+				s.fail(err)
+			}
+		}()
+		defer guard("draft", &err)
+		return s.prop.Allow(n)
+	}
+}
+
 // callFinish ends the tree of a drafter that asks for more.
 func (s *Sequence) callFinish() (err error) {
 	defer guard("draft", &err)

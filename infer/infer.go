@@ -153,6 +153,9 @@ type Proposal struct {
 	// whole rows of logits too.
 	Width int
 	Full  bool
+	// Allow, if not nil, says which tokens may follow a node of that tree, as in Ask. Drafters read it, too:
+	// no other candidates are worth a node.
+	Allow func(n int) []uint64
 	// Reach is the sum of the draft's path probabilities of the nodes asked for last, 0 if the
 	// drafter does not say.
 	Reach float64
@@ -267,6 +270,9 @@ type Ask struct {
 	From  int
 	Width int
 	Full  bool
+	// Allow, if not nil, returns the tokens that may follow node n: bit i%64 of word i/64 is token i's,
+	// and tokens beyond its words may not; nil: all may. The slice is valid until the next call.
+	Allow func(n int) []uint64
 }
 
 // A Source is a draft model with its own KV store: an EAGLE-style head or a
@@ -279,6 +285,10 @@ type Source interface {
 	// Rows answers all asks in one pass, in order: the rows of asks[0]'s nodes,
 	// then those of asks[1]'s. Committed tokens that have not run yet join the
 	// pass, so there may be work even without asks.
+	//
+	// Where an ask says what may follow, rows should hold nothing else: log probabilities are those
+	// among what may, the logits of all others are −∞, and a row is empty if nothing that may follow has
+	// mass. A source that does without loses drafts, since other candidates are dropped later.
 	Rows(ctx context.Context, asks []Ask) ([]Row, error)
 	// Commit takes the verdict on a scored tree, with the target's hidden states, before the
 	// target's next pass.

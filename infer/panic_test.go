@@ -55,6 +55,7 @@ func (d bombDrafter) Start(prompt []int32) error {
 
 func (d bombDrafter) Grow(p *infer.Proposal, rows []infer.Row, c infer.Chance) ([]int, error) {
 	d.b.call("Grow")
+	p.Allow = func(int) []uint64 { d.b.call("Allow"); return nil }
 	return d.Drafter.Grow(p, rows, c)
 }
 
@@ -121,7 +122,7 @@ func (s *bombSource) Commit(id infer.SeqID, p infer.Proposal, v infer.Verdict, x
 // panic and the stack, and the others emit what plain decoding emits.
 func TestAPanicEndsItsSequenceAlone(t *testing.T) {
 	for _, at := range []string{
-		"Traits", "Start", "Grow", "Observe", "Took", "Fits", "Verify", "Plain", "Argmax", "Detok", "Push", "Flush", "Trace", "Match", "Open", "Commit",
+		"Traits", "Start", "Grow", "Allow", "Observe", "Took", "Fits", "Verify", "Plain", "Argmax", "Detok", "Push", "Flush", "Trace", "Match", "Open", "Commit",
 	} {
 		for _, after := range []int{1, 3} {
 			t.Run(fmt.Sprint(at, " ", after), func(t *testing.T) {

@@ -249,7 +249,7 @@ func (e *Engine) draftAll(ctx context.Context, seqs []*Sequence, pass *Pass) (ti
 			}
 			w := s.prop.work()
 			q := e.asksOf(s.req.Source)
-			q.asks = append(q.asks, Ask{ID: s.id, Tree: w, From: s.ran, Width: s.prop.Width, Full: s.prop.Full})
+			q.asks = append(q.asks, Ask{ID: s.id, Tree: w, From: s.ran, Width: s.prop.Width, Full: s.prop.Full, Allow: s.allow()})
 			q.owners = append(q.owners, s)
 			asked = true
 		}

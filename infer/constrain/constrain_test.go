@@ -316,6 +316,125 @@ after ::= "a" root | "c" root`}, []string{"a", "b", "c", "!"}[:vocab], 3)
 	}
 }
 
+// Children that are drawn within the grammar are drawn from what the verifiers take for their
+// distribution: they stay lossless, by enumeration, and are not if they are told the draft's own.
+func TestVerifiersAreLosslessForDraftsDrawnWithinAGrammar(t *testing.T) {
+	cases := 16
+	if testing.Short() {
+		cases = 6
+	}
+	bound := map[int]*constrain.Constraint{}
+	for vocab := 2; vocab <= 4; vocab++ {
+		bound[vocab] = constraint(t, constrain.Format{Kind: constrain.GBNF, Text: `root ::= "a" root | "b" (after | "")
+after ::= "a" root | "c" root`}, []string{"a", "b", "c", "!"}[:vocab], 3)
+	}
+	within := func(d infer.Drafter, vocab int) infer.Drafter {
+		proc, err := bound[vocab].Processor(sample.Default(), 11, false)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return proc.Draft(d, false)
+	}
+	caught, outside := 0, 0
+	for _, m := range verify.Methods() {
+		for _, spec := range []string{
+			"linear:K=3,draw=distinct", "linear:K=3,draw=repeated", "static:binary-2,draw=distinct", "static:kary-3-2,draw=repeated",
+			"sequoia:N=7,accept=0.5/0.3/0.1,draw=distinct",
+		} {
+			s := verifytest.DraftingAs(spec, within)
+			if !m.Fits(s.Draw, s.Chain) {
+				continue
+			}
+			check := func(s verifytest.Scheme) error {
+				return verifytest.CheckOf(m.New, s, m.Greedy, cases, func(c *verifytest.Case) verifytest.Rows {
+					return rows(t, bound[c.Vocab], c, false)
+				})
+			}
+			sound, blind := s, s
+			sound.Grow = func(p *infer.Proposal, q verifytest.Rows, c infer.Chance, rng *rand.Rand) {
+				s.Grow(p, q, c, rng)
+				proc, err := bound[len(q([]int32{0}))].Processor(sample.Default(), 1, false)
+				if err != nil {
+					t.Fatal(err)
+				}
+				for n := 1; n < p.Tree.Len(); n++ {
+					var path []int32
+					for _, m := range p.Tree.AppendPath(nil, n) {
+						path = append(path, p.Tree.Token(m))
+					}
+					if last := path[len(path)-1]; last != 3 && proc.State(path) == nil {
+						outside++
+					}
+				}
+			}
+			if err := check(sound); err != nil {
+				t.Errorf("%s, %s: %v", m.Name, spec, err)
+			}
+			blind.Grow = func(p *infer.Proposal, q verifytest.Rows, c infer.Chance, rng *rand.Rand) {
+				s.Grow(p, q, c, rng)
+				of := p.Q
+				p.Q = func(n int) infer.Dist {
+					drawn, all := of(n), make(infer.Dist, 0, 4)
+					for _, x := range drawn { // as if every token might have been drawn
+						all = append(all, (x+0.25)/(1+0.25*float64(len(drawn))))
+					}
+					return all
+				}
+			}
+			if err := check(blind); err != nil && strings.Contains(err.Error(), "the target gives") {
+				caught++
+			}
+		}
+	}
+	if outside > 0 {
+		t.Errorf("%d nodes are outside the grammar", outside)
+	}
+	if t.Logf("a draft that is not told of the grammar is caught in %d pairs", caught); caught < 6 {
+		t.Error("the planted bug is caught too rarely")
+	}
+}
+
+// A draft model that finds the grammar's tokens unlikely drafts full trees of them nevertheless: it is
+// asked about nothing else.
+func TestNoNodeIsSpentOnWhatCannotCome(t *testing.T) {
+	var letters []string
+	for b := '!'; b < '!'+80; b++ {
+		letters = append(letters, string(b))
+	}
+	c := constraint(t, constrain.Format{Kind: constrain.Regex, Text: "[AbC]{30}"}, letters)
+	for spec, least := range map[string]int{ // nodes per tree
+		"beam:N=20,k=3,depth=4": 15, "optimal:N=20": 16, "static:binary-3": 12, "dynatree:N=20": 6, "recycle:N=20": 0, "isotropic:k=2,N=20": 0,
+	} {
+		target := &drafttest.Target{Table: drafttest.Table{Vocab: len(letters), Order: 1, Sharp: 3}, MaxLen: 60}
+		e := &infer.Engine{Target: target, Config: infer.Default()}
+		proc, err := c.Processor(sample.Greedy(), 1, false)
+		if err != nil {
+			t.Fatal(err)
+		}
+		d, m, err := draft.New(spec)
+		if err != nil {
+			t.Fatal(err)
+		}
+		seen := &watcher{Drafter: proc.Draft(d, false)}
+		req := infer.Request{Prompt: []int32{1}, MaxTokens: 40, Verifier: new(verify.Greedy), Processor: proc, Drafter: seen}
+		if m.Source {
+			req.Source = &drafttest.Source{Target: target}
+		}
+		s, err := e.Generate(t.Context(), req)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if t.Logf("%s: %d nodes in %d passes", spec, len(seen.chains), s.Stats().Passes); len(seen.chains) < least*s.Stats().Passes {
+			t.Errorf("%s: trees have fewer than %d nodes", spec, least)
+		}
+		for _, chain := range seen.chains {
+			if proc.State(chain) == nil {
+				t.Fatalf("%s: the draft %v cannot come", spec, chain)
+			}
+		}
+	}
+}
+
 // An answer that nothing in the vocabulary continues fails with a reason, in plain decoding and
 // in a tree alike.
 func TestAnswersThatGetStuckFail(t *testing.T) {

@@ -4,14 +4,17 @@ import (
 	"slices"
 
 	"talf/infer"
+	"talf/model/grammar"
 	"talf/tree"
 )
 
-// A Drafter keeps another drafter within the grammar: candidates that cannot come are taken out
-// before a node is spent on them, and so are nodes of finished trees. Where the grammar allows one
-// continuation alone, such as the names of required properties, that is drafted without asking.
+// A Drafter keeps another drafter within the grammar: it says what may follow each node, so that the
+// draft model ranks nothing else and children are drawn from nothing else, and takes the nodes that
+// cannot come out of finished trees. Where the grammar allows one continuation alone, such as the
+// names of required properties, that is drafted without asking.
 //
-// What is drawn at random stays as it is, since verifiers have to know how it was drawn.
+// Trees that are drawn at random stay as they are, since verifiers have to know how they were drawn:
+// their Q are the draft's distributions over what may follow.
 type Drafter struct {
 	other  infer.Drafter
 	proc   *Processor
@@ -20,6 +23,10 @@ type Drafter struct {
 	prompt int
 	tokens []int32 // prompt and answer, as far as they were observed
 	path   []int
+
+	round *infer.Proposal
+	allow func(n int) []uint64
+	mask  []uint64 // with the tokens that end answers
 
 	spine  bool // of the round: its tree is what has to come
 	pruned tree.Tree
@@ -36,6 +43,7 @@ const forced = 256
 // verifier for drawn nodes could not take.
 func (p *Processor) Draft(other infer.Drafter, chosen bool) *Drafter {
 	d := &Drafter{other: other, proc: p}
+	d.allow = d.allowed
 	if chosen {
 		d.encode = p.encode
 	}
@@ -79,6 +87,7 @@ func (d *Drafter) Traits() infer.Traits {
 
 // Grow proposes what has to come, or what the other drafter does.
 func (d *Drafter) Grow(p *infer.Proposal, rows []infer.Row, c infer.Chance) ([]int, error) {
+	d.round, p.Allow = p, d.allow
 	if rows == nil {
 		d.from = d.from[:0]
 		if d.spine = d.lay(p); d.spine {
@@ -142,31 +151,75 @@ func (d *Drafter) lay(p *infer.Proposal) bool {
 	return read > 0
 }
 
-// possible returns rows without the candidates that the grammar does not allow. A row that would be
-// empty stays as it is.
-func (d *Drafter) possible(p *infer.Proposal, rows []infer.Row) []infer.Row {
-	if !d.follows(p) {
-		return rows
+// nothing is the set of no tokens.
+var nothing = grammar.Mask{}
+
+// allowed returns the tokens that may follow node n of the round's tree of asked nodes, and those that
+// end the answer if it may end there.
+func (d *Drafter) allowed(n int) []uint64 {
+	s, mask := d.maskAt(d.round, n)
+	if s == nil || mask == nil {
+		return mask
 	}
+	end := s.Accepting()
+	differs := func(id int32) bool { return mask.Has(id) != end }
+	if !slices.ContainsFunc(d.proc.ends, differs) {
+		return mask
+	}
+	d.mask = append(d.mask[:0], mask...)
+	for _, id := range d.proc.ends {
+		w, bit := int(id)/64, uint64(1)<<(id%64)
+		for w >= len(d.mask) {
+			d.mask = append(d.mask, 0)
+		}
+		if d.mask[w] &^= bit; end {
+			d.mask[w] |= bit
+		}
+	}
+	return d.mask
+}
+
+// maskAt returns the state of the grammar at node n of the tree of asked nodes, and the tokens that
+// continue the answer there: none where it has ended or cannot come, and nil where that is not known.
+func (d *Drafter) maskAt(p *infer.Proposal, n int) (*grammar.State, grammar.Mask) {
+	t := p.Tree
+	if p.Work != nil {
+		t = p.Work
+	}
+	if !d.follows(p) {
+		return nil, nil
+	}
+	s := d.proc.State(d.context(t, p.Pos, n))
+	if s == nil || s.Complete() {
+		return nil, nothing
+	}
+	mask, err := d.proc.auto.Mask(s)
+	if err != nil {
+		return s, nil // as in Processor.restrict
+	}
+	return s, mask
+}
+
+// possible returns rows without the candidates that the grammar does not allow, of which a source that
+// heeds p.Allow names only those that end the answer: no node is worth them.
+func (d *Drafter) possible(p *infer.Proposal, rows []infer.Row) []infer.Row {
 	t := p.Tree
 	if p.Work != nil {
 		t = p.Work
 	}
 	out := slices.Clone(rows)
 	for i := range out {
-		s := d.proc.State(d.context(t, p.Pos, t.Len()-len(rows)+i))
-		if s == nil {
+		_, mask := d.maskAt(p, t.Len()-len(rows)+i)
+		if mask == nil {
 			continue
 		}
 		r := infer.Row{Logits: out[i].Logits}
 		for k, id := range out[i].Tokens {
-			if d.proc.auto.Next(s, id) != nil {
+			if mask.Has(id) && !slices.Contains(d.proc.ends, id) {
 				r.Tokens, r.LogProb = append(r.Tokens, id), append(r.LogProb, out[i].LogProb[k])
 			}
 		}
-		if len(r.Tokens) > 0 {
-			out[i] = r
-		}
+		out[i] = r
 	}
 	return out
 }

@@ -422,7 +422,7 @@ func (h *Head) rows(asks []infer.Ask, out *model.Output) []infer.Row {
 			default:
 				row = out.LogitsRow(seg, n)
 			}
-			x.add(a, row)
+			x.add(a, n, row)
 		}
 	}
 	return x.rows

@@ -356,7 +356,7 @@ func (l *LM) rows(asks []infer.Ask, out *model.Output) []infer.Row {
 			case s.node[n] >= 0:
 				row = out.LogitsRow(seg, s.node[n])
 			}
-			x.add(a, row)
+			x.add(a, n, row)
 		}
 	}
 	return x.rows

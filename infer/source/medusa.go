@@ -31,6 +31,9 @@ type Medusa struct {
 	ids    []int32
 	logps  []float32
 	rows   []infer.Row
+	held   []int32 // tokens of rows of which some may not follow
+	heldP  []float32
+	filter filter
 	retire []*medusaSeq // for their memory
 }
 
@@ -142,23 +145,33 @@ func (m *Medusa) Rows(ctx context.Context, asks []infer.Ask) ([]infer.Row, error
 			return nil, fmt.Errorf("source: sequence %d is not open", a.ID)
 		}
 		for n := a.From; n < a.Tree.Len(); n++ {
-			if l := s.at(a, n); l != nil && (!l.ran || len(l.tokens) < m.width(a) || a.Full && !l.full) {
+			full := a.Full || a.Allow != nil
+			if l := s.at(a, n); l != nil && (!l.ran || len(l.tokens) < m.width(a) || full && !l.full) {
 				if !slices.Contains(m.fill, l) {
 					m.fill, l.width = append(m.fill, l), 0
 				}
-				l.width, l.full = max(l.width, m.width(a)), l.full || a.Full
+				l.width, l.full = max(l.width, m.width(a)), l.full || full
 			}
 		}
 	}
 	if err := m.run(ctx); err != nil {
 		return nil, fmt.Errorf("run the Medusa heads: %w", err)
 	}
+	room := 0 // rows are slices of held, which must not move while rows are added
+	for i := range asks {
+		if a := &asks[i]; a.Allow != nil {
+			room += (a.Tree.Len() - a.From) * m.width(a)
+		}
+	}
+	m.held, m.heldP = slices.Grow(m.held[:0], room), slices.Grow(m.heldP[:0], room)
 	m.rows = m.rows[:0]
 	for i := range asks {
 		a := &asks[i]
 		for n := a.From; n < a.Tree.Len(); n++ {
 			var r infer.Row
-			if l := m.open[a.ID].at(a, n); l != nil {
+			if l := m.open[a.ID].at(a, n); l != nil && a.Allow != nil {
+				r = m.allowed(a, n, l)
+			} else if l != nil {
 				k := m.width(a)
 				if r.Tokens, r.LogProb = l.tokens[:k], l.logp[:k]; a.Full {
 					r.Logits = l.logits
@@ -168,6 +181,18 @@ func (m *Medusa) Rows(ctx context.Context, asks []infer.Ask) ([]infer.Row, error
 		}
 	}
 	return m.rows, nil
+}
+
+// allowed returns the row of node n with what may follow it.
+func (m *Medusa) allowed(a *infer.Ask, n int, l *level) infer.Row {
+	at, allow := len(m.held), a.Allow(n)
+	m.held, m.heldP = m.filter.best(m.held, m.heldP, l.logits, allow, m.width(a))
+	r := infer.Row{Tokens: m.held[at:], LogProb: m.heldP[at:]}
+	if a.Full && len(m.filter.ids) > 0 {
+		r.Logits = slices.Clone(l.logits) // nodes of one depth share them
+		restrict(r.Logits, allow)
+	}
+	return r
 }
 
 // width is how many tokens of a row an ask gets.

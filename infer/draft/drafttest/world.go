@@ -223,6 +223,17 @@ func best(row []float32, k int) (ids []int32, logp []float32) {
 	return ids, logp
 }
 
+// restrict sets the logits of tokens that may not come to −∞, and reports whether others are left.
+func restrict(row []float32, allow []uint64) (left bool) {
+	for i := range row {
+		if allow != nil && (i/64 >= len(allow) || allow[i/64]>>(i%64)&1 == 0) {
+			row[i] = float32(math.Inf(-1))
+		}
+		left = left || row[i] > float32(math.Inf(-1))
+	}
+	return left
+}
+
 // A Source answers for a draft model that agrees with the target on a share of all contexts and
 // is another random table on the others. It panics if the engine or a drafter breaks the
 // contract, and its Rows fails when Fail says so.
@@ -285,9 +296,17 @@ func (s *Source) Rows(ctx context.Context, asks []infer.Ask) ([]infer.Row, error
 				other.Logits(row, ctx)
 			}
 			r := infer.Row{}
-			r.Tokens, r.LogProb = best(row, a.Width)
-			if a.Full {
-				r.Logits = row
+			if a.Allow == nil || restrict(row, a.Allow(n)) {
+				r.Tokens, r.LogProb = best(row, a.Width)
+				for k, x := range r.LogProb {
+					if math.IsInf(float64(x), -1) { // and so are all that follow
+						r.Tokens, r.LogProb = r.Tokens[:k], r.LogProb[:k]
+						break
+					}
+				}
+				if a.Full {
+					r.Logits = row
+				}
 			}
 			rows = append(rows, r)
 		}

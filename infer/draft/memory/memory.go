@@ -3,6 +3,7 @@ package memory
 
 import (
 	"math"
+	"slices"
 	"sync"
 
 	"talf/infer"
@@ -134,7 +135,19 @@ func (m *Memory) Before(p *infer.Proposal, n int) int32 {
 	return -1
 }
 
-// After returns the successors of node n, best first. The table is locked.
+// After returns the successors of node n that may follow it, best first. The table is locked.
 func (m *Memory) After(p *infer.Proposal, n int) []lookup.Successor {
-	return m.Table.Next(m.Before(p, n), p.Tree.Token(n))
+	next := m.Table.Next(m.Before(p, n), p.Tree.Token(n))
+	if p.Allow == nil {
+		return next
+	}
+	allow := p.Allow(n)
+	never := func(x lookup.Successor) bool {
+		w := int(x.Token) / 64
+		return allow != nil && (w >= len(allow) || allow[w]>>(x.Token%64)&1 == 0)
+	}
+	if !slices.ContainsFunc(next, never) {
+		return next
+	}
+	return slices.DeleteFunc(slices.Clone(next), never)
 }

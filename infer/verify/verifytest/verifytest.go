@@ -248,12 +248,21 @@ const temperature = 0.7
 // Drafting is the scheme of a drafter of infer/draft, whose draft model's logits
 // are log q.
 func Drafting(spec string) Scheme {
+	return DraftingAs(spec, func(d infer.Drafter, _ int) infer.Drafter { return d })
+}
+
+// DraftingAs is Drafting for what as makes of the drafter, for a vocabulary of so many tokens. It is
+// started with a prompt of tokens 0, the last of which is the root.
+func DraftingAs(spec string, as func(d infer.Drafter, vocab int) infer.Drafter) Scheme {
 	mk, _, err := draft.Open(spec, draft.Env{Temperature: temperature})
 	if err != nil {
 		panic("verifytest: " + err.Error())
 	}
 	return Scheme{Name: spec, Draw: mk.Draw, Chain: mk.Chain, Grow: func(p *infer.Proposal, q Rows, c infer.Chance, _ *rand.Rand) {
-		d := mk.New()
+		d := as(mk.New(), len(q([]int32{p.Tree.Token(0)})))
+		if err := d.Start(make([]int32, p.Pos+1)); err != nil {
+			panic("verifytest: " + err.Error())
+		}
 		var rows []infer.Row
 		for {
 			ask, err := d.Grow(p, rows, c)
@@ -263,20 +272,36 @@ func Drafting(spec string) Scheme {
 			if len(ask) == 0 {
 				return
 			}
-			work := p.Work
-			if work == nil {
-				work = p.Tree
-			}
 			rows = rows[:0]
 			for _, n := range ask {
-				var r infer.Row
-				for _, x := range q(pathTo(work, n)) {
-					r.Logits = append(r.Logits, float32(math.Log(x)))
-				}
-				rows = append(rows, r)
+				rows = append(rows, answer(p, n, q))
 			}
 		}
 	}}
+}
+
+// answer returns the row of node n of p's tree of asked nodes.
+func answer(p *infer.Proposal, n int, q Rows) (r infer.Row) {
+	work := p.Work
+	if work == nil {
+		work = p.Tree
+	}
+	var allow []uint64
+	if p.Allow != nil {
+		allow = p.Allow(n)
+	}
+	mass := false
+	for i, x := range q(pathTo(work, n)) {
+		if allow != nil && (i/64 >= len(allow) || allow[i/64]>>(i%64)&1 == 0) {
+			x = 0
+		}
+		mass = mass || x > 0
+		r.Logits = append(r.Logits, float32(math.Log(x)))
+	}
+	if !mass {
+		return infer.Row{}
+	}
+	return r
 }
 
 // A Table is a random model over a small vocabulary, as a function of the path.
