@@ -15,8 +15,8 @@ type Abilities struct {
 	Remote Remote // with Train, on a device with memory of its own
 	Stash  Stasher
 	Check  Checker
-	// Variants also says that Attend knows the fields of Attention below Window, and Linear
-	// the activations GELUTanh and ClampedSwiGLU.
+	// Variants also says that Attend knows the fields of Attention below Window and
+	// KVConfig.Latent, and Linear the activations GELUTanh and ClampedSwiGLU.
 	Variants Varier
 }
 
@@ -32,6 +32,17 @@ type Varier interface {
 	ScatterAdd(dst, src Buffer, rows []int32, weights []float32)
 	// NormColumns normalises columns [col, col+len(norm.Weight)) of the rows of x in place.
 	NormColumns(x Buffer, col int, norm *Norm, n int)
+	// LinearHeads computes dst = x·w[h]ᵀ for n rows of the columns of every head h. The weights are
+	// F32 or BF16. Every output is one chain over ascending k, as Linear's with F32 are.
+	LinearHeads(dst, x Columns, w []Weight, n int)
+	// CopyHeads copies n rows of width columns of every head.
+	CopyHeads(dst, x Columns, heads, width, n int)
+}
+
+// Columns are equal parts of the rows of a buffer: those of head h begin at column Col + h·Step.
+type Columns struct {
+	Buf       Buffer
+	Col, Step int
 }
 
 // A Checker looks at logits where they are.

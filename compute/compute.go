@@ -151,6 +151,26 @@ func (m *Matrix) CheckBlocks() error {
 type KVConfig struct {
 	Layers, KVHeads, HeadDim int
 	Type                     DType // F32 or BF16: keys and values are rounded to it
+	// Latent, unless 0, says that values are the last Latent elements of keys (multi-head latent
+	// attention, DeepSeek-AI 2024, DeepSeek-V2, §2.1). It is for queues with Variants.
+	Latent int
+}
+
+// ValueDim returns the number of elements of a value.
+func (c KVConfig) ValueDim() int {
+	if c.Latent != 0 {
+		return c.Latent
+	}
+	return c.HeadDim
+}
+
+// Projection returns the number of elements of a row of queries, keys and values, as Attend takes
+// them; with Latent there are no values of their own.
+func (c KVConfig) Projection(heads int) int {
+	if c.Latent != 0 {
+		return (heads + c.KVHeads) * c.HeadDim
+	}
+	return (heads + 2*c.KVHeads) * c.HeadDim
 }
 
 // A KV holds keys and values in blocks of BlockLen positions. Slot s is offset
@@ -293,7 +313,8 @@ type Ops interface {
 	// Attend takes qkv [n][(heads+2·kvHeads)·headDim], prepares queries and keys
 	// in place as a says, writes keys and values to each row's slot of layer, and
 	// computes dst [n][heads·headDim] over each row's prefix and own ancestors,
-	// in logical order.
+	// in logical order. With a store whose values are parts of keys, the sizes of the
+	// two are KVConfig.Projection and heads·Latent.
 	Attend(dst, qkv Buffer, kv KV, layer int, a *Attention, s *Step)
 	// SwiGLU computes dst [n][F] = silu(g)·u from gu [n][2F] = [g | u].
 	SwiGLU(dst, gu Buffer, n int)

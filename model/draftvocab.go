@@ -18,7 +18,7 @@ func (l *loader) some(want arch.Tensor, ids []int32) compute.Matrix {
 	if l.err != nil || ids == nil {
 		return all
 	}
-	m := compute.Matrix{Rows: len(ids), Cols: cols, Type: dt}
+	m := compute.Matrix{Rows: len(ids), Cols: cols, Type: dt, Block: all.Block}
 	cut := func(of []byte) []byte {
 		size := len(of) / rows
 		out := make([]byte, 0, len(ids)*size)

@@ -314,20 +314,26 @@ func (m *Model) run(ctx context.Context, s *compute.Step, r int, o *Output, whol
 		if ctx.Err() != nil {
 			return false
 		}
-		if m.fusion != nil && i == 0 {
+		att := a.att
+		switch {
+		case y.mla != nil:
+			att = m.mla.Run(a.x, y.mla, m.kv, i, &y.attn, s)
+		case m.fusion != nil && i == 0:
 			q.Linear(a.qkv, a.in, &y.qkv, compute.Store, n)
-		} else {
+		default:
 			q.Linear(a.qkv, a.x, &y.qkv, compute.Store, n)
 		}
 		if y.qNorm != nil {
 			m.can.Variants.NormColumns(a.qkv, 0, y.qNorm, n)
 			m.can.Variants.NormColumns(a.qkv, m.spec.Heads*m.spec.HeadDim, y.kNorm, n)
 		}
-		q.Attend(a.att, a.qkv, m.kv, i, &y.attn, s)
+		if y.mla == nil {
+			q.Attend(att, a.qkv, m.kv, i, &y.attn, s)
+		}
 		if m.spec.Parallel { // before attention changes what it reads
 			q.Linear(a.ffn, a.x, &y.gateUp, compute.Store, n)
 		}
-		m.add(a.att, &y.o, y.oNorm, n)
+		m.add(att, &y.o, y.oNorm, n)
 		if ctx.Err() != nil {
 			return false
 		}
@@ -390,8 +396,12 @@ func (m *Model) grow(rows, wanted int) error {
 		}
 		alloc(&a.x, n, s.Hidden)
 		alloc(&a.norm, n, s.Hidden)
-		alloc(&a.qkv, n, (s.Heads+2*s.KVHeads)*s.HeadDim)
-		alloc(&a.att, n, s.Heads*s.HeadDim)
+		if m.mla != nil {
+			errs = errors.Join(errs, m.mla.Grow(m.dev, n))
+		} else {
+			alloc(&a.qkv, n, (s.Heads+2*s.KVHeads)*s.HeadDim)
+			alloc(&a.att, n, s.Heads*s.HeadDim)
+		}
 		alloc(&a.ffn, n, s.FFN)
 		if m.moe != nil {
 			errs = errors.Join(errs, m.moe.Grow(m.dev, n))

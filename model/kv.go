@@ -10,8 +10,8 @@ import (
 
 // PositionBytes returns the bytes of KV cache per position, in all layers together.
 func (m *Model) PositionBytes() int64 {
-	c := kvConfig(m.spec, m.opt)
-	return int64(2*c.Layers*c.KVHeads*c.HeadDim) * int64(c.Type.Size())
+	c := m.kv.Config()
+	return int64(c.Layers*c.KVHeads*(c.HeadDim+c.ValueDim())) * int64(c.Type.Size())
 }
 
 // A Seq is one sequence: its committed positions and their KV blocks.

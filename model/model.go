@@ -16,7 +16,9 @@ import (
 	"talf/model/arch"
 	"talf/model/draftvocab"
 	"talf/model/identity"
+	"talf/model/internal/footprint"
 	"talf/model/internal/kvpool"
+	"talf/model/internal/mla"
 	"talf/model/internal/moe"
 	"talf/model/safetensors"
 )
@@ -101,6 +103,7 @@ type Model struct {
 	taps   []int          // boundaries at which passes record the residual stream
 
 	moe                  *moe.Runner // of layers with experts, or nil
+	mla                  *mla.Runner // of latent attention, or nil
 	logitScale, logitCap float32     // 1 and 0: nothing happens to logits
 
 	layers []layer
@@ -128,6 +131,7 @@ type layer struct {
 	down   compute.Linear // [Hidden][FFN]
 
 	moe *moe.Layer // in place of gateUp and down, or nil
+	mla *mla.Layer // in place of qkv, or nil
 
 	qNorm, kNorm    *compute.Norm // of all queries and of all keys, or nil
 	oNorm, downNorm *compute.Norm // [Hidden] of what is added to the residual stream, or nil
@@ -170,7 +174,7 @@ func (m *Model) load() error {
 	if !m.lazy {
 		return nil
 	}
-	if err := fits(m.set.Name, m.spec, m.dev, m.opt); err != nil {
+	if err := footprint.Check(m.set.Name, m.spec, m.dev, m.opt.footprint()); err != nil {
 		return err
 	}
 	return m.pack()
@@ -249,28 +253,31 @@ func newModel(spec *arch.Spec, set *safetensors.Set, dev compute.Device, opt Opt
 		return nil, fmt.Errorf("%s: no matrix is stored in 4 bits, which weights as Q4 keep: want some in blocks of Q4_0 or Q4_K", set.Name)
 	}
 	if !opt.Lazy {
-		if err := fits(set.Name, spec, dev, opt); err != nil {
+		if err := footprint.Check(set.Name, spec, dev, opt.footprint()); err != nil {
 			return nil, err
 		}
 	}
-	kv, err := dev.NewKV(kvConfig(spec, opt))
-	if err != nil {
-		return nil, fmt.Errorf("make KV store: %w", err)
-	}
-	m := &Model{spec: spec, dev: dev, q: dev.Queue(), opt: opt, set: set, kv: kv}
+	m := &Model{spec: spec, dev: dev, q: dev.Queue(), opt: opt, set: set}
 	m.can = m.q.Abilities()
 	if what := spec.Variant(); what != "" && m.can.Variants == nil {
 		return nil, fmt.Errorf("%s: %s models have %s, which %s does not have yet: use the CPU", set.Name, spec.Arch, what, dev.Name())
+	}
+	var err error
+	if m.kv, err = dev.NewKV(footprint.KVConfig(spec, opt.KV)); err != nil {
+		return nil, fmt.Errorf("make KV store: %w", err)
 	}
 	m.logitScale, m.logitCap = cmp.Or(spec.LogitScale, 1), spec.LogitCap
 	if spec.Mixture.Experts > 0 {
 		m.moe = moe.New(m.q, spec)
 	}
+	if spec.Latent.On() {
+		m.mla = mla.New(m.q, spec)
+	}
 	most := opt.KVBlocks
 	if most == 0 && !spec.Draft {
-		most = poolOf(spec, dev, opt)
+		most = footprint.Pool(spec, dev, opt.footprint())
 	}
-	m.blocks = kvpool.New(dev, kv, most)
+	m.blocks = kvpool.New(dev, m.kv, most)
 	return m, nil
 }
 
@@ -293,7 +300,12 @@ func (m *Model) WeightBytes() int {
 	}
 	for i := range m.layers {
 		y := &m.layers[i]
-		n += y.qkv.Bytes() + y.o.Bytes()
+		n += y.o.Bytes()
+		if y.mla != nil {
+			n += y.mla.Bytes()
+		} else {
+			n += y.qkv.Bytes()
+		}
 		if y.moe != nil {
 			n += y.moe.Bytes(m.spec.Mixture.Top)
 		} else {

@@ -406,5 +406,5 @@ var pinned = map[string]uint64{
 	"gemma2": 0x5bb7b7fad49f424f, "gemma3_text": 0xfacd5665e3a3e3ef, "phi3": 0xa60cd6919d40d787, "olmo2": 0x325736cecdf2e240,
 	"granite": 0xa8923c41f4eb5a8b, "smollm3": 0x45001b323d753d0a, "starcoder2": 0x1429ccc4d702714c, "cohere2": 0x6b14eebbd8a27945,
 	"mixtral": 0xff3aa22b48eefb98, "qwen2_moe": 0x316ff90d1b9ff69, "qwen3_moe": 0xe5768195c2396618, "glm4_moe": 0x798264ec59f1fb5e,
-	"gpt_oss": 0x55c196c8a2a992fe,
+	"gpt_oss": 0x55c196c8a2a992fe, "deepseek_v3": 0xb85f07aa70aeee54,
 }

@@ -7,6 +7,7 @@ import (
 	"talf/compute"
 	"talf/model/arch"
 	"talf/model/ggml"
+	"talf/model/internal/mla"
 	"talf/model/safetensors"
 )
 
@@ -358,6 +359,9 @@ func (l *loader) layers() {
 		}
 		y := layer{attn: compute.Attention{RotDim: s.RotatedIn(i), Window: s.Window(i), Scale: s.AttnScale, Cap: s.AttnCap}}
 		switch {
+		case s.Latent.On():
+			y.mla = l.latent(i)
+			y.attn.Scale = mla.Scale(s)
 		case s.Has(arch.QKV):
 			y.qkv = l.fused(i)
 		case s.Has(arch.QKVRows):
@@ -367,7 +371,11 @@ func (l *loader) layers() {
 		default:
 			y.qkv = l.linear(i, arch.Q, arch.K, arch.V)
 		}
-		y.qkv.Norm = l.norm(arch.InputNorm, i, s.LayerNorm)
+		if in := l.norm(arch.InputNorm, i, s.LayerNorm); y.mla == nil {
+			y.qkv.Norm = in
+		} else {
+			y.mla.ReadThrough(in)
+		}
 		qn, kn := l.norm(arch.QNorm, i, false), l.norm(arch.KNorm, i, false)
 		if s.NormsHeads() {
 			y.attn.QNorm, y.attn.KNorm = qn, kn

@@ -15,9 +15,15 @@ type geometry struct{ heads, kvHeads, headDim int }
 // them not powers of two.
 var geometries = []geometry{{4, 2, 8}, {3, 3, 16}, {6, 2, 20}, {2, 1, 64}, {1, 1, 34}}
 
+// latentGeometries have values of less than a panel and of more; in one of them many heads share keys.
+var latentGeometries = []geometry{{35, 1, 20}, {4, 2, 66}}
+
 // geometries returns all of them. Variations and short runs get one with grouped queries
 // and one above a panel; variations in a short run get one of these.
 func (b *bench) geometries(v variation) []geometry {
+	if v.latent {
+		return latentGeometries
+	}
 	if i := slices.Index(slices.Concat(variations, variants), v); testing.Short() && i >= 0 {
 		return []geometry{geometries[2+2*((i+i/4)%2)]}
 	}
@@ -33,6 +39,7 @@ type world struct {
 	*bench
 	variation
 	heads, kvh, hd int
+	vd             int // elements of a value
 	ld             int
 	kv             compute.KV
 	attn           compute.Attention
@@ -54,6 +61,7 @@ type variation struct {
 	// Of queues with Variants:
 	scale, limit float32 // of scores; 0: the usual scale, no limit
 	sinks        bool
+	latent       bool // values are parts of keys, behind what is rotated
 }
 
 // variations have windows that end within a block, at its end, and on the row
@@ -76,11 +84,14 @@ var variants = []variation{
 	{part: true, norms: true, scale: 0.3, limit: 2, sinks: true, half: true},
 }
 
+// latents are variations for queues with Variants too.
+var latents = []variation{{part: true, latent: true}, {part: true, latent: true, half: true, scale: 0.2}}
+
 // varied runs f for each variation that the device knows.
 func (b *bench) varied(f func(b *bench, v variation)) {
 	all := variations
 	if b.q.Abilities().Variants != nil {
-		all = slices.Concat(variations, variants)
+		all = slices.Concat(variations, variants, latents)
 	}
 	for _, v := range all {
 		b.Logf("%+v", v)
@@ -97,11 +108,15 @@ const (
 func newWorld(b *bench, g geometry, scattered bool, v variation) *world {
 	b.Helper()
 	heads, kvh, hd := g.heads, g.kvHeads, g.headDim
-	w := &world{bench: b, variation: v, heads: heads, kvh: kvh, hd: hd, ld: (heads + 2*kvh) * hd, rot: hd}
+	w := &world{bench: b, variation: v, heads: heads, kvh: kvh, hd: hd, rot: hd}
 	if v.part {
 		w.rot = hd / 4 * 2
 	}
 	c := compute.KVConfig{Layers: layers, KVHeads: kvh, HeadDim: hd}
+	if v.latent {
+		c.Latent = hd - w.rot
+	}
+	w.vd, w.ld = c.ValueDim(), c.Projection(heads)
 	if v.half {
 		c.Type = compute.BF16
 	}
@@ -170,7 +185,7 @@ func newWorld(b *bench, g geometry, scattered bool, v variation) *world {
 // write puts the key and value of qkv, one row at position 0, into a slot: a
 // sequence of one token.
 func (w *world) write(qkv compute.Buffer, layer int, slot int32) {
-	w.q.Attend(w.alloc(compute.F32, 1, w.heads*w.hd), qkv, w.kv, layer, &w.attn, &compute.Step{
+	w.q.Attend(w.alloc(compute.F32, 1, w.heads*w.vd), qkv, w.kv, layer, &w.attn, &compute.Step{
 		Rows: 1, Heads: w.heads, Pos: []int32{0}, Slot: []int32{slot},
 		Spans: []compute.Span{{N: 1, Own: []int32{slot}, Anc: []uint64{1}, Stride: 1}},
 	})
@@ -261,9 +276,9 @@ func (w *world) run(plans ...*plan) []float32 {
 		s.Spans = append(s.Spans, sp)
 	}
 	qkv := w.buffer(x, s.Rows, w.ld)
-	dst := w.alloc(compute.F32, s.Rows, w.heads*w.hd)
+	dst := w.alloc(compute.F32, s.Rows, w.heads*w.vd)
 	w.q.Attend(dst, qkv, w.kv, 1, &w.attn, s)
-	return w.read(dst, s.Rows*w.heads*w.hd)
+	return w.read(dst, s.Rows*w.heads*w.vd)
 }
 
 // chain returns positions [from,to) as a tree whose nodes take the positions'
@@ -346,7 +361,11 @@ func (w *world) reference(seq [][]float32) []float64 {
 			}
 			top = max(top, scores[p])
 		}
-		o, sum := make([]float64, w.hd), 0.0
+		o, sum := make([]float64, w.vd), 0.0
+		value := (w.heads + w.kvh + kvh) * w.hd
+		if w.latent {
+			value = (w.heads+kvh+1)*w.hd - w.vd
+		}
 		if w.sinks {
 			top = max(top, float64(w.sink[h]))
 			sum = math.Exp(float64(w.sink[h]) - top)
@@ -358,7 +377,7 @@ func (w *world) reference(seq [][]float32) []float64 {
 			e := math.Exp(scores[p] - top)
 			sum += e
 			for i := range o {
-				o[i] += e * float64(row[(w.heads+w.kvh+kvh)*w.hd+i])
+				o[i] += e * float64(row[value+i])
 			}
 		}
 		for i := range o {
@@ -380,7 +399,7 @@ func attendAgrees(b *bench, v variation) {
 		w := newWorld(b, g, false, v)
 		text := w.text(70)
 		got := w.run(w.chain(text, 0, 70))
-		width := w.heads * w.hd
+		width := w.heads * w.vd
 		for i := range text {
 			b.near(fmt.Sprintf("%v: position %d", g, i), got[i*width:][:width], w.reference(text[:i+1]), tol)
 		}
@@ -420,7 +439,7 @@ func treesInvariant(b *bench, v variation) {
 	for _, g := range b.geometries(v) {
 		for round := range rounds {
 			w := newWorld(b, g, round%2 == 1, v)
-			width := w.heads * w.hd
+			width := w.heads * w.vd
 			prefix := []int{0, 1, 31, 32, 64, 77}[(round+g.headDim)%6]
 			text := w.text(prefix + 1)
 			if prefix > 0 {
@@ -492,7 +511,7 @@ func moveInvariant(b *bench) {
 		w := newWorld(b, g, true, variation{half: i >= len(geometries)})
 		text := w.text(41)
 		want := w.run(w.chain(text, 0, 41))
-		width := w.heads * w.hd
+		width := w.heads * w.vd
 		// The text's first 40 positions are written elsewhere and then moved home, where
 		// there is rubbish. The moves run in order: 40 goes through a slot that is needed
 		// later.

@@ -50,6 +50,7 @@ func variantsAgree(b *bench) {
 				}
 			}
 			columnsAgree(b, n, h, weight)
+			headsAgree(b, n, h)
 			scatterAgrees(b, n, h)
 			for _, c := range []struct{ scale, limit float32 }{{0.0625, 0}, {1, 5}, {1, 30}, {7, 2}} {
 				capAgrees(b, n, h, c.scale, c.limit)
@@ -71,6 +72,55 @@ func columnsAgree(b *bench, n, h int, weight []float32) {
 		v.NormColumns(buf, col, &compute.Norm{Weight: b.buffer(weight, h), Eps: 1e-6}, n)
 		b.near(fmt.Sprintf("NormColumns [%d,%d) of %d", col, col+h, ld), b.read(buf, n*ld), want, 4e-6)
 	}
+}
+
+// headsAgree compares products and copies of parts of rows with the reference, and the last row alone
+// with the same one beside others. What lies between the parts stays.
+func headsAgree(b *bench, n, out int) {
+	v := b.q.Abilities().Variants
+	const heads, in = 3, 45
+	x := b.random(n * (heads*(in+4) + 2))
+	wx, wd := heads*(in+4)+2, heads*(out+7)+5
+	dst := b.random(n * wd)
+	for _, as := range []compute.DType{compute.F32, compute.BF16} {
+		var ws []compute.Weight
+		want := wide(dst)
+		for h := range heads {
+			m := b.random(out * in)
+			if as == compute.BF16 {
+				for i := range m {
+					m[i] = float32(math.Round(float64(m[i])*16) / 16)
+				}
+			}
+			ws = append(ws, b.packed(as, m, out, in))
+			for r := range n {
+				for o := range out {
+					sum := 0.0
+					for k := range in {
+						sum += float64(x[r*wx+2+h*(in+4)+k]) * float64(m[o*in+k])
+					}
+					want[r*wd+5+h*(out+7)+o] = sum
+				}
+			}
+		}
+		buf := b.buffer(dst, n, wd)
+		v.LinearHeads(compute.Columns{Buf: buf, Col: 5, Step: out + 7}, compute.Columns{Buf: b.buffer(x, n, wx), Col: 2, Step: in + 4}, ws, n)
+		what := fmt.Sprintf("LinearHeads of %d rows with %d outputs as %v", n, out, as)
+		got := b.read(buf, n*wd)
+		b.near(what, got, want, 1e-5)
+		last := b.buffer(dst[(n-1)*wd:], 1, wd)
+		v.LinearHeads(compute.Columns{Buf: last, Col: 5, Step: out + 7}, compute.Columns{Buf: b.buffer(x[(n-1)*wx:], 1, wx), Col: 2, Step: in + 4}, ws, 1)
+		b.same(what+", the last row alone", b.read(last, wd), got[(n-1)*wd:])
+	}
+	copied := slices.Clone(dst)
+	for r := range n {
+		for h := range heads {
+			copy(copied[r*wd+1+h*2:][:2], x[r*wx+3:])
+		}
+	}
+	buf := b.buffer(dst, n, wd)
+	v.CopyHeads(compute.Columns{Buf: buf, Col: 1, Step: 2}, compute.Columns{Buf: b.buffer(x, n, wx), Col: 3}, heads, 2, n)
+	b.same(fmt.Sprintf("CopyHeads of %d rows", n), b.read(buf, n*wd), copied)
 }
 
 func scatterAgrees(b *bench, n, h int) {

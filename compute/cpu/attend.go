@@ -11,14 +11,15 @@ import (
 )
 
 // attendRows is the most query rows (tokens × heads of a group) of a part, and
-// attendScores the most scores, which bounds a worker's scratch memory. One token's
-// heads of a group are never split.
+// attendScores the most scores, which bounds a worker's scratch memory. A group has at most
+// attendHeads heads: more heads that share keys are divided, so that all workers get some.
 const (
 	attendRows   = 64
 	attendScores = 1 << 19
+	attendHeads  = 16
 )
 
-// attendTask computes one (span, some of its rows, kvHead) per part.
+// attendTask computes one (span, some of its rows, kvHead, group of its query heads) per part.
 //
 // Every row's reduction runs over logical positions: the prefix, then the row's own ancestors by
 // ascending node, or the last window of these. Nodes in between that the row does not see have
@@ -33,6 +34,7 @@ type attendTask struct {
 	limit    float32   // of scores, 0: none
 	sinks    []float32 // [heads] or nil
 	s        *compute.Step
+	groups   int   // of the query heads of a KV head
 	first    []int // first part of every span
 	per      []int // rows of a part, by span
 	prep     *prepareTask
@@ -53,8 +55,8 @@ func (q *Queue) Attend(dst, qkv compute.Buffer, kv compute.KV, layer int, a *com
 	t := &q.attend
 	c := st.c
 	check(s.Heads%c.KVHeads == 0, op, "query heads modulo KV heads", s.Heads%c.KVHeads, 0)
-	t.dst = f32(op, dst, s.Rows*s.Heads*c.HeadDim)
-	t.qkv = f32(op, qkv, s.Rows*(s.Heads+2*c.KVHeads)*c.HeadDim)
+	t.dst = f32(op, dst, s.Rows*s.Heads*c.ValueDim())
+	t.qkv = f32(op, qkv, s.Rows*c.Projection(s.Heads))
 	t.kv, t.layer, t.window, t.s = st, layer, a.Window, s
 	t.scale, t.limit, t.sinks = a.Scale, a.Cap, nil
 	if t.scale == 0 {
@@ -67,7 +69,10 @@ func (q *Queue) Attend(dst, qkv compute.Buffer, kv compute.KV, layer int, a *com
 		panic(fmt.Sprintf("cpu: %s: layer %d of %d", op, layer, c.Layers))
 	}
 	t.first, t.per = t.first[:0], t.per[:0]
-	n, row, adds, bytes, whole := 0, 0, 0.0, 0.0, true
+	shared := s.Heads / c.KVHeads
+	group := min(shared, attendHeads)
+	t.groups = parts(shared, group)
+	n, row, adds, bytes, whole := 0, 0, 0.0, 0.0, t.groups == 1
 	for i := range s.Spans {
 		p := &s.Spans[i]
 		t.validate(p, i, row)
@@ -77,13 +82,13 @@ func (q *Queue) Attend(dst, qkv compute.Buffer, kv compute.KV, layer int, a *com
 			length = min(length, t.window+block)
 		}
 		length += p.From + p.N
-		per := min(attendRows, attendScores/(length+panel)) * c.KVHeads / s.Heads
+		per := min(attendRows, attendScores/(length+panel)) / group
 		per = max(1, min(p.N, per))
 		t.first, t.per = append(t.first, n), append(t.per, per)
 		whole = whole && per >= p.N
-		n += parts(p.N, per) * c.KVHeads
-		adds += 2 * float64(p.N*length) * float64(s.Heads*c.HeadDim)
-		bytes += float64(length) * float64(8*c.KVHeads*c.HeadDim)
+		n += parts(p.N, per) * c.KVHeads * t.groups
+		adds += float64(p.N*length) * float64(s.Heads*(c.HeadDim+c.ValueDim()))
+		bytes += float64(length) * float64(4*c.KVHeads*(c.HeadDim+c.ValueDim()))
 	}
 	check(row == s.Rows, op, "rows of all spans", row, s.Rows)
 	// A part that has all rows of its span prepares its own head.
@@ -176,20 +181,23 @@ func (t *attendTask) run(w *worker, part int) {
 	t.rows(w, p, part/blocks, r0, min(t.per[i], p.N-r0))
 }
 
-// rows computes m rows of p from r0 for the queries of one KV head.
-func (t *attendTask) rows(w *worker, p *compute.Span, head, r0, m int) {
+// rows computes m rows of p from r0 for one group of the queries of a KV head.
+func (t *attendTask) rows(w *worker, p *compute.Span, group, r0, m int) {
 	var (
 		kv     = t.kv
-		hd     = kv.c.HeadDim
-		hp     = panels(hd) * panel
-		g      = t.s.Heads / kv.c.KVHeads
+		hd, vd = kv.c.HeadDim, kv.c.ValueDim()
+		hp     = panels(vd) * panel
+		head   = group / t.groups
+		shared = t.s.Heads / kv.c.KVHeads
+		first  = head*shared + group%t.groups*attendHeads // query head
+		g      = min(attendHeads, (head+1)*shared-first)
 		rows   = m * g
 		skip   = t.unseen(p, r0, m) // blocks of the prefix that no row sees
 		blocks = p.Blocks[min(skip, len(p.Blocks)):]
 		prefix = p.Prefix - min(p.Prefix, skip*block)
 		last   = p.From + r0 + m // nodes [0,last) may be seen
 		ld     = prefix + last + panel
-		ldq    = (t.s.Heads + 2*kv.c.KVHeads) * hd
+		ldq    = kv.c.Projection(t.s.Heads)
 	)
 	if t.prep != nil {
 		t.prep.head(w, head, p.Row, p.Row+p.N)
@@ -198,7 +206,7 @@ func (t *attendTask) rows(w *worker, p *compute.Span, head, r0, m int) {
 	buf := w.buf(0, rows*(hd+hp+ld))
 	q, o, s := buf[:rows*hd], buf[rows*hd:][:rows*hp], buf[rows*(hd+hp):][:rows*ld]
 	for i := range m {
-		copy(q[i*g*hd:][:g*hd], t.qkv[(p.Row+r0+i)*ldq+head*g*hd:])
+		copy(q[i*g*hd:][:g*hd], t.qkv[(p.Row+r0+i)*ldq+first*hd:])
 	}
 	w.k.Scale(q, t.scale)
 
@@ -234,7 +242,7 @@ func (t *attendTask) rows(w *worker, p *compute.Span, head, r0, m int) {
 				seen = row[n-t.window : n]
 				clear(row[:n-t.window])
 			}
-			sum := t.weigh(w, seen, head*g+j)
+			sum := t.weigh(w, seen, first+j)
 			push(row[prefix:], anc, node, n-prefix)
 			// The query is no longer needed: its first element holds the row's sum.
 			q[r*hd] = sum
@@ -261,9 +269,9 @@ func (t *attendTask) rows(w *worker, p *compute.Span, head, r0, m int) {
 	for i := range m {
 		for j := range g {
 			r := i*g + j
-			x := o[r*hp:][:hd]
+			x := o[r*hp:][:vd]
 			w.k.Scale(x, 1/q[r*hd])
-			copy(t.dst[((p.Row+r0+i)*t.s.Heads+head*g+j)*hd:][:hd], x)
+			copy(t.dst[((p.Row+r0+i)*t.s.Heads+first+j)*vd:][:vd], x)
 		}
 	}
 }

@@ -256,6 +256,8 @@ type Queue struct {
 	cap     capTask
 	columns columnsTask
 	scatter scatterTask
+	heads   headsTask
+	copies  copyTask
 	normed  []float32 // Linear's normalised rows
 	rounds  roundTask
 	train   trainTasks

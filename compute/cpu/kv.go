@@ -12,9 +12,10 @@ import (
 const block = compute.BlockLen
 
 // A kvStore keeps, for each (block, layer, kvHead), keys [headDim][32] followed
-// by values [⌈headDim/32⌉][32 positions][32], or in bfloat16 keys
-// [headDim/2][32][2] and values [⌈headDim/32⌉][16][32][2]: pairs of what products
-// run over, as kern's bfloat16 panels have them.
+// by values [⌈valueDim/32⌉][32 positions][32], or in bfloat16 keys
+// [headDim/2][32][2] and values [⌈valueDim/32⌉][16][32][2]: pairs of what products
+// run over, as kern's bfloat16 panels have them. Values that are parts of keys are kept
+// beside them, in the order that their products read.
 type kvStore struct {
 	c      compute.KVConfig
 	unit   int // elements of one (block, layer, kvHead)
@@ -32,6 +33,9 @@ func (d *Device) NewKV(c compute.KVConfig) (compute.KV, error) {
 	if c.Layers < 1 || c.KVHeads < 1 || c.HeadDim < 2 || c.HeadDim%2 != 0 {
 		return nil, fmt.Errorf("cpu: KV of %d layers, %d heads of %d", c.Layers, c.KVHeads, c.HeadDim)
 	}
+	if c.Latent < 0 || c.Latent > c.HeadDim {
+		return nil, fmt.Errorf("cpu: KV with values of %d elements of keys of %d", c.Latent, c.HeadDim)
+	}
 	if c.Type != compute.F32 && c.Type != compute.BF16 {
 		return nil, fmt.Errorf("cpu: KV of %v, want F32 or BF16", c.Type)
 	}
@@ -44,7 +48,7 @@ func (d *Device) NewKV(c compute.KVConfig) (compute.KV, error) {
 }
 
 // unitOf returns the elements of one (block, layer, kvHead).
-func unitOf(c compute.KVConfig) int { return c.HeadDim*block + panels(c.HeadDim)*block*panel }
+func unitOf(c compute.KVConfig) int { return c.HeadDim*block + panels(c.ValueDim())*block*panel }
 
 func (kv *kvStore) Config() compute.KVConfig { return kv.c }
 func (kv *kvStore) Blocks() int              { return kv.blocks }
@@ -175,9 +179,10 @@ func (kv *kvStore) put(u kvUnit, off, m int, x []float32, ld, gap int) {
 			line[i] = x[i*ld+d]
 		}
 	}
+	vd := kv.c.ValueDim()
 	for i := range m {
-		v := x[i*ld+gap:][:hd]
-		for d := 0; d < hd; d += panel {
+		v := x[i*ld+gap:][:vd]
+		for d := 0; d < vd; d += panel {
 			copy(u.f[kv.val+d*block+(off+i)*panel:][:panel], v[d:])
 		}
 	}
@@ -192,7 +197,7 @@ func (kv *kvStore) putHalf(h []uint16, off, m int, x []float32, ld, gap int) {
 		}
 	}
 	for i := range m {
-		for d, v := range x[i*ld+gap:][:hd] {
+		for d, v := range x[i*ld+gap:][:kv.c.ValueDim()] {
 			h[kv.valueAt(off+i, d)] = kern.BF16(v)
 		}
 	}
@@ -210,7 +215,7 @@ func (kv *kvStore) move(dst kvUnit, to int, u kvUnit, f int) {
 		for d := 0; d < hd; d += 2 {
 			copy(dst.h[d*block+2*to:][:2], u.h[d*block+2*f:][:2])
 		}
-		for d := range hd {
+		for d := range kv.c.ValueDim() {
 			dst.h[kv.valueAt(to, d)] = u.h[kv.valueAt(f, d)]
 		}
 		return
@@ -246,8 +251,11 @@ func (t *prepareTask) run(w *worker, part int) {
 // head prepares rows [r0,r1) for one KV head.
 func (t *prepareTask) head(w *worker, head, r0, r1 int) {
 	hd, kvh := t.kv.c.HeadDim, t.kv.c.KVHeads
-	g, ld := t.h/kvh, (t.h+2*kvh)*hd
-	key := (t.h + head) * hd
+	g, ld := t.h/kvh, t.kv.c.Projection(t.h)
+	key, gap := (t.h+head)*hd, kvh*hd
+	if l := t.kv.c.Latent; l != 0 {
+		gap = hd - l
+	}
 	for r := r0; r < r1; r++ {
 		x := t.qkv[r*ld:][:ld]
 		angles := t.rope[int(t.s.Pos[r])*t.rot:][:t.rot]
@@ -267,7 +275,7 @@ func (t *prepareTask) head(w *worker, head, r0, r1 int) {
 		for r+n < r1 && int(t.s.Slot[r+n]) == slot+n && (slot+n)%block != 0 {
 			n++
 		}
-		t.kv.put(t.kv.at(slot/block, t.layer, head), slot%block, n, t.qkv[r*ld+key:], ld, kvh*hd)
+		t.kv.put(t.kv.at(slot/block, t.layer, head), slot%block, n, t.qkv[r*ld+key:], ld, gap)
 		r += n
 	}
 }
@@ -278,7 +286,7 @@ func (q *Queue) prepare(qkv compute.Buffer, kv compute.KV, layer int, a *compute
 	const op = "Attend"
 	st := kvOf(op, kv)
 	hd := st.c.HeadDim
-	ld := (s.Heads + 2*st.c.KVHeads) * hd
+	ld := st.c.Projection(s.Heads)
 	if a.RotDim < 0 || a.RotDim > hd || a.RotDim%2 != 0 {
 		panic(fmt.Sprintf("cpu: %s: %d of %d elements of a head are rotated", op, a.RotDim, hd))
 	}

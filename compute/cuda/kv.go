@@ -4,6 +4,7 @@ package cuda
 
 import (
 	"encoding/binary"
+	"errors"
 	"fmt"
 	"sync"
 
@@ -42,6 +43,9 @@ func (d *device) NewKV(c compute.KVConfig) (compute.KV, error) {
 	}
 	if c.HeadDim > mostDim {
 		return nil, fmt.Errorf("cuda: KV of heads of %d elements, want at most %d", c.HeadDim, mostDim)
+	}
+	if c.Latent != 0 {
+		return nil, errors.New("cuda: KV whose values are parts of keys (multi-head latent attention)")
 	}
 	if c.Type != compute.F32 && c.Type != compute.BF16 {
 		return nil, fmt.Errorf("cuda: KV of %v, want F32 or BF16", c.Type)

@@ -18,22 +18,25 @@ import (
 // A Model describes a directory with config.json: a language model or a draft head in
 // talf's own layout; or a GGUF file.
 type Model struct {
-	Kind       string  `json:"kind"` // "model" or "head"
-	Path       string  `json:"path"`
-	Arch       string  `json:"architecture"`
-	Vocab      int     `json:"vocabulary"`
-	Hidden     int     `json:"hidden_size"`
-	Layers     int     `json:"layers"`
-	Heads      int     `json:"heads"`
-	KVHeads    int     `json:"kv_heads"`
-	HeadDim    int     `json:"head_dim"`
-	FFN        int     `json:"ffn"`
-	Positions  int     `json:"positions"`
-	Rope       string  `json:"rope"`
-	Theta      float64 `json:"rope_theta"`
-	Rotated    int     `json:"rotated"`       // elements of each attention head
-	Window     int     `json:"window"`        // latest positions that a token sees in WindowIn layers; 0: all
-	WindowIn   int     `json:"window_layers"` // layers with such a window
+	Kind      string  `json:"kind"` // "model" or "head"
+	Path      string  `json:"path"`
+	Arch      string  `json:"architecture"`
+	Vocab     int     `json:"vocabulary"`
+	Hidden    int     `json:"hidden_size"`
+	Layers    int     `json:"layers"`
+	Heads     int     `json:"heads"`
+	KVHeads   int     `json:"kv_heads"`
+	HeadDim   int     `json:"head_dim"`
+	FFN       int     `json:"ffn"`
+	Positions int     `json:"positions"`
+	Rope      string  `json:"rope"`
+	Theta     float64 `json:"rope_theta"`
+	Rotated   int     `json:"rotated"`       // elements of each attention head
+	Window    int     `json:"window"`        // latest positions that a token sees in WindowIn layers; 0: all
+	WindowIn  int     `json:"window_layers"` // layers with such a window
+	// KVElements are the numbers that a position keeps in a layer: its keys and values, in all heads.
+	KVElements int     `json:"kv_elements"`
+	Latent     int     `json:"kv_latent,omitempty"` // elements of the latent that keys and values are made of; 0: they are kept
 	Tied       bool    `json:"tied_embeddings"`
 	BOS        int32   `json:"bos"` // -1: none
 	EOS        []int32 `json:"eos"`
@@ -79,6 +82,7 @@ func OpenModel(dir string) (*Model, error) {
 		m.Eagle3 = eagle3(s, embed)
 	}
 	m.KVHeads, m.HeadDim, m.FFN, m.Positions, m.Tied = s.KVHeads, s.HeadDim, s.FFN, s.MaxPos, s.Tied
+	m.KVElements, m.Latent = s.KVElements(), s.Latent.KVRank
 	m.Rope, m.Theta, m.Rotated, m.BOS, m.EOS = s.Rope.Type, s.Rope.Theta, s.Rotated(), s.BOS, s.EOS
 	for _, w := range s.Windows { // all windows of a model have the same size
 		if w > 0 {
@@ -120,6 +124,9 @@ func (m *Model) String() string {
 	p.printf("architecture  %s\n", m.Arch)
 	p.printf("parameters    %d in %d tensors, %s (%s)\n", m.Parameters, m.Tensors, units.Bytes(uint64(m.Bytes)), m.Types)
 	p.printf("shape         hidden %d, layers %d, heads %d (%d for keys) of %d, ffn %d\n", m.Hidden, m.Layers, m.Heads, m.KVHeads, m.HeadDim, m.FFN)
+	if m.Latent > 0 {
+		p.printf("latent        keys and values from %d numbers, %d numbers kept for a position in a layer\n", m.Latent, m.KVElements)
+	}
 	tokenizer := "tokenizer.json"
 	if m.GGUF {
 		tokenizer = "tokenizer"

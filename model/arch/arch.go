@@ -57,6 +57,7 @@ type Spec struct {
 	LogitCap   float32 `config:"final_logit_softcapping,omitzero"`
 	HeadNorms  bool    `config:"use_qk_norm,omitzero"` // of a family that may have norms of queries and keys
 	Mixture    Mixture `config:""`
+	Latent     Latent  `config:""`
 
 	Act      compute.Activation `config:"hidden_act"`            // of the feed-forward network
 	ActLimit float32            `config:"swiglu_limit,omitzero"` // of ClampedSwiGLU
@@ -110,6 +111,8 @@ func (s *Spec) RopeOf(layer int) *Rope {
 // (compute.Abilities.Variants); "": nothing.
 func (s *Spec) Variant() string {
 	switch {
+	case s.Latent.On():
+		return "multi-head latent attention"
 	case s.AttnCap != 0 || s.LogitCap != 0:
 		return "soft caps"
 	case s.Has(AttnOutNorm) || s.Has(FFNOutNorm):
@@ -164,6 +167,7 @@ var table = []architecture{
 	{"qwen2_moe", "Qwen2MoeForCausalLM", "Qwen 1.5 and 2 with experts, one of which all tokens read", parseQwen2MoE},
 	{"qwen3_moe", "Qwen3MoeForCausalLM", "Qwen 3 with experts", parseQwen3MoE},
 	{"glm4_moe", "Glm4MoeForCausalLM", "GLM 4.5 to 4.7: experts chosen by sigmoids, half of each head rotated", parseGLM4MoE},
+	{"deepseek_v3", "DeepseekV3ForCausalLM", "DeepSeek V3 and R1: multi-head latent attention, experts chosen by sigmoids in groups", parseDeepSeekV3},
 	{"gpt_oss", "GptOssForCausalLM", "gpt-oss: attention sinks, windows in every second layer, experts with a clamped SwiGLU", parseGPTOSS},
 	{"cohere2", "Cohere2ForCausalLM", "Command R7B and A: one LayerNorm for attention and feed-forward network side by side", parseCohere2},
 }
@@ -361,6 +365,9 @@ func (s *Spec) Validate() error {
 		}
 	}
 	if err := s.Mixture.validate(s.Layers); err != nil {
+		return err
+	}
+	if err := s.Latent.validate(s); err != nil {
 		return err
 	}
 	if s.LocalRope.Theta != 0 {

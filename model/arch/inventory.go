@@ -11,29 +11,35 @@ type Role string
 
 // The roles, in the order of a forward pass. Matrices are [out][in].
 const (
-	Embed     Role = "embedding"
-	TapsNorm  Role = "norm of the target's hidden states"        // of an EAGLE-3 head: of all that fc reads
-	TapNorm   Role = "norm of one of the target's hidden states" // of an EAGLE-3 head: one for each tap
-	FC        Role = "fc"                                        // of a draft head: joins embedding and hidden state, or hidden states
-	InputNorm Role = "input norm"
-	FuseNorm  Role = "norm of the fused hidden state" // of an EAGLE-3 head, beside its embedding
-	EmbedNorm Role = "norm of the embedding"          // of a multi-token prediction module
-	StateNorm Role = "norm of the hidden state"       // beside it
-	Q         Role = "query projection"
-	K         Role = "key projection"
-	V         Role = "value projection"
-	QKV       Role = "fused query, key and value projection"   // rows [head][q, k, v][HeadDim]
-	QKVRows   Role = "stacked query, key and value projection" // rows of all queries, then keys, then values
-	QNorm     Role = "query norm"                              // of every head, or of all together, before rotation
-	KNorm     Role = "key norm"
-	Sinks     Role = "attention sinks" // a score for each head
-	O         Role = "output projection"
-	PostNorm  Role = "post-attention norm" // of what the feed-forward network reads
-	Gate      Role = "gate projection"
-	Up        Role = "up projection"
-	GateUp    Role = "stacked gate and up projection"
-	Down      Role = "down projection"
-	FinalNorm Role = "final norm"
+	Embed      Role = "embedding"
+	TapsNorm   Role = "norm of the target's hidden states"        // of an EAGLE-3 head: of all that fc reads
+	TapNorm    Role = "norm of one of the target's hidden states" // of an EAGLE-3 head: one for each tap
+	FC         Role = "fc"                                        // of a draft head: joins embedding and hidden state, or hidden states
+	InputNorm  Role = "input norm"
+	FuseNorm   Role = "norm of the fused hidden state" // of an EAGLE-3 head, beside its embedding
+	EmbedNorm  Role = "norm of the embedding"          // of a multi-token prediction module
+	StateNorm  Role = "norm of the hidden state"       // beside it
+	Q          Role = "query projection"
+	K          Role = "key projection"
+	V          Role = "value projection"
+	QKV        Role = "fused query, key and value projection"   // rows [head][q, k, v][HeadDim]
+	QKVRows    Role = "stacked query, key and value projection" // rows of all queries, then keys, then values
+	QNorm      Role = "query norm"                              // of every head, or of all together, before rotation
+	KNorm      Role = "key norm"
+	Sinks      Role = "attention sinks" // a score for each head
+	O          Role = "output projection"
+	QDown      Role = "query down-projection" // of latent attention; see Latent
+	QDownNorm  Role = "norm of compressed queries"
+	QUp        Role = "query up-projection"           // rows [head][Nope, rotated]
+	KVDown     Role = "key and value down-projection" // rows [KVRank, rotated]
+	KVDownNorm Role = "norm of compressed keys and values"
+	KVUp       Role = "key and value up-projection" // rows [head][Nope, ValueDim]
+	PostNorm   Role = "post-attention norm"         // of what the feed-forward network reads
+	Gate       Role = "gate projection"
+	Up         Role = "up projection"
+	GateUp     Role = "stacked gate and up projection"
+	Down       Role = "down projection"
+	FinalNorm  Role = "final norm"
 
 	Router       Role = "router" // [experts][Hidden]
 	RouterOffset Role = "router's score correction"
@@ -73,7 +79,12 @@ const (
 	ExpertSize // elements between the projections of an expert
 	SharedSize // and of the shared one
 	OneSize
-	DraftSize // DraftVocab; Vocab if that is 0
+	DraftSize    // DraftVocab; Vocab if that is 0
+	QRankSize    // Latent.QRank
+	KVRankSize   // Latent.KVRank
+	LatentSize   // KVRank and the rotated elements of a key
+	LatentUpSize // keys without rotated elements, and values: Heads·(Nope+ValueDim)
+	ValuesSize   // Heads·ValueDim
 )
 
 // A Flag is a condition that a Spec meets or does not.
@@ -94,6 +105,7 @@ const (
 	IfTargetLMHead
 	IfShared
 	IfQKNorms // Spec.HeadNorms
+	IfQRank   // Latent.QRank is not 0
 )
 
 // A Term is one line of a family's inventory: a tensor of the model, or one tensor per
@@ -212,6 +224,16 @@ func (s *Spec) size(of Size) int {
 		return s.Mixture.Shared
 	case OneSize:
 		return 1
+	case QRankSize:
+		return s.Latent.QRank
+	case KVRankSize:
+		return s.Latent.KVRank
+	case LatentSize:
+		return s.Latent.KVRank + s.RotDim
+	case LatentUpSize:
+		return s.Heads * (s.Latent.Nope + s.Latent.ValueDim)
+	case ValuesSize:
+		return s.Heads * s.Latent.ValueDim
 	case TapsSize:
 		return s.Eagle3.Count() * s.TargetHidden()
 	case TapSize:
@@ -251,6 +273,8 @@ func (s *Spec) holds(f Flag) bool {
 		return s.Mixture.Shared > 0
 	case IfQKNorms:
 		return s.HeadNorms
+	case IfQRank:
+		return s.Latent.QRank > 0
 	}
 	return false
 }

@@ -109,9 +109,11 @@ var (
 	qwen2MoETerms = experts(llamaTerms, append(shared("shared_expert"),
 		Term{Role: SharedRouter, Name: "model.layers.%d.mlp.shared_expert_gate", Rows: OneSize, Cols: HiddenSize})...)
 	qwen3MoETerms = experts(qwen3Terms)
-	glm4MoETerms  = experts(optional(qwen3Terms, IfQKNorms), append(shared("shared_experts"),
-		Term{Role: RouterOffset, Name: "model.layers.%d.mlp.gate.e_score_correction_bias", Rows: ExpertCount, Bare: true})...)
+	glm4MoETerms  = experts(optional(qwen3Terms, IfQKNorms), append(shared("shared_experts"), correction)...)
 )
+
+// correction is what is added to the scores of a router while experts are chosen.
+var correction = Term{Role: RouterOffset, Name: "model.layers.%d.mlp.gate.e_score_correction_bias", Rows: ExpertCount, Bare: true}
 
 // optional returns terms whose norms of queries and keys are there only if a flag is met.
 func optional(terms []Term, only Flag) []Term {
@@ -196,22 +198,27 @@ func parseGLM4MoE(c *config, s *Spec) {
 		c.rotated(s, "partial_rotary_factor", 0.5)
 	}
 	s.QKVBias, s.HeadNorms = c.bool("attention_bias", false), c.bool("use_qk_norm", false)
-	c.deepExperts(s, 128, 8, 1408, 1, 1)
+	c.deepExperts(s, deepDefaults{experts: 128, top: 8, ffn: 1408, first: 1, factor: 1, groups: 1, topGroups: 1})
 }
 
-// deepExperts reads the experts of DeepSeek V3 (DeepSeek-AI 2024, §2.1.2) and of its relatives,
-// with the family's values of missing keys.
-func (c *config) deepExperts(s *Spec, experts, top, ffn, first int, factor float64) {
+// deepDefaults are a family's values of missing keys.
+type deepDefaults struct {
+	experts, top, ffn, first, groups, topGroups int
+	factor                                      float64
+}
+
+// deepExperts reads the experts of DeepSeek V3 (DeepSeek-AI 2024, §2.1.2) and of its relatives.
+func (c *config) deepExperts(s *Spec, def deepDefaults) {
 	m := Mixture{
-		Experts: c.int("n_routed_experts", experts), Top: c.int("num_experts_per_tok", top), FFN: c.int("moe_intermediate_size", ffn),
-		Sigmoid: true, Renorm: c.bool("norm_topk_prob", true), Factor: c.factor("routed_scaling_factor", factor),
-		Groups: c.int("n_group", 1), TopGroups: c.int("topk_group", 1),
+		Experts: c.int("n_routed_experts", def.experts), Top: c.int("num_experts_per_tok", def.top), FFN: c.int("moe_intermediate_size", def.ffn),
+		Sigmoid: true, Renorm: c.bool("norm_topk_prob", true), Factor: c.factor("routed_scaling_factor", def.factor),
+		Groups: c.int("n_group", def.groups), TopGroups: c.int("topk_group", def.topGroups),
 	}
 	if m.Groups == 1 {
 		m.Groups, m.TopGroups = 0, 0
 	}
 	m.Shared = c.count("n_shared_experts", 1) * m.FFN
-	first = c.count("first_k_dense_replace", first)
+	first := c.count("first_k_dense_replace", def.first)
 	if s.Mixture = m; c.err != nil || s.Layers > maxLayers || first == 0 {
 		return
 	}

@@ -183,6 +183,16 @@ func TestVariantsAreRefusedByName(t *testing.T) {
 		{"gpt_oss", m{"hidden_act": "gelu"}, []string{`hidden_act is "gelu"`}},
 		{"gpt_oss", m{"swiglu_limit": 0}, []string{"swiglu_limit is 0, want more than 0"}},
 		{"gpt_oss", m{"num_local_experts": 3}, []string{"num_experts_per_tok is 4, want 1 to num_experts, 3"}},
+		{"deepseek_v3", m{"num_key_value_heads": 2}, []string{"num_key_value_heads is 2, want num_attention_heads, 8"}},
+		{"deepseek_v3", m{"num_key_value_heads": 8, "scoring_func": "softmax"}, []string{`scoring_func is "softmax", want "sigmoid"`}},
+		{"deepseek_v3", m{"num_key_value_heads": 8, "topk_method": "greedy"}, []string{`topk_method is "greedy", want "noaux_tc"`}},
+		{"deepseek_v3", m{"num_key_value_heads": 8, "moe_layer_freq": 2}, []string{"moe_layer_freq is 2, want 1"}},
+		{"deepseek_v3", m{"num_key_value_heads": 8, "kv_lora_rank": 0}, []string{"kv_lora_rank is 0, want an integer from 1"}},
+		{"deepseek_v3", m{"num_key_value_heads": 8, "kv_lora_rank": 7}, []string{"kv_lora_rank is 7, want an even number"}},
+		{"deepseek_v3", m{"num_key_value_heads": 8, "qk_rope_head_dim": 0}, []string{"heads have 128 elements, want qk_nope_head_dim = 128 and qk_rope_head_dim = 0"}},
+		{"deepseek_v3", m{"num_key_value_heads": 8, "qk_rope_head_dim": 7}, []string{"head_dim is 135, want an even number"}},
+		{"deepseek_v3", m{"num_key_value_heads": 8, "v_head_dim": 1 << 25}, []string{"v_head_dim is 33554432, want 1 to 4194304 for 8 heads"}},
+		{"deepseek_v3", m{"num_key_value_heads": 8, "quantization_config": m{"quant_method": "fp8"}}, []string{"quantization_config is set"}},
 		{"cohere2", m{"use_qk_norm": true}, []string{"use_qk_norm is true, want false for cohere2"}},
 	} {
 		_, err := Parse("dir/config.json", family(c.typ, c.edits), nil)
@@ -209,5 +219,62 @@ func TestGPTOSSWithoutKeys(t *testing.T) {
 	}
 	if s, err = Parse("config.json", family("gpt_oss", m{"swiglu_limit": 2.5}), nil); err != nil || s.ActLimit != 2.5 {
 		t.Errorf("swiglu_limit is %v (%v), want 2.5", s.ActLimit, err)
+	}
+}
+
+// What DeepSeek V3 has when config.json does not say it, and what its keys change, as transformers 5.23
+// has it.
+func TestLatentAttentionOfDeepSeekV3(t *testing.T) {
+	yarn := m{"type": "yarn", "factor": 40, "original_max_position_embeddings": 4096, "mscale": 1, "mscale_all_dim": 1, "beta_fast": 32, "beta_slow": 1}
+	full := Latent{QRank: 1536, KVRank: 512, Nope: 128, ValueDim: 128}
+	mscale := 0.1*math.Log(40) + 1
+	for _, c := range []struct {
+		name   string
+		edits  m
+		latent Latent
+		rot    int
+		pairs  bool
+		scale  float64 // 0: the usual one
+	}{
+		{"missing keys", nil, full, 64, true, 0},
+		{"no compressed queries", m{"q_lora_rank": null}, Latent{KVRank: 512, Nope: 128, ValueDim: 128}, 64, true, 0},
+		{"other sizes", m{"q_lora_rank": 20, "kv_lora_rank": 10, "qk_nope_head_dim": 6, "qk_rope_head_dim": 4, "v_head_dim": 5}, Latent{20, 10, 6, 5}, 4, true, 0},
+		{"published", m{"rope_scaling": yarn}, full, 64, true, mscale * mscale / math.Sqrt(192)},
+		{"transformers 5", m{"head_dim": 64, "qk_head_dim": 192, "rope_parameters": yarn, "rope_interleave": false}, full, 64, false, mscale * mscale / math.Sqrt(192)},
+	} {
+		edits := m{"num_key_value_heads": 8}
+		for key, value := range c.edits {
+			edits[key] = value
+		}
+		s, err := Parse("config.json", family("deepseek_v3", edits), nil)
+		if err != nil {
+			t.Errorf("%s: %v", c.name, err)
+			continue
+		}
+		if s.Latent != c.latent || s.RotDim != c.rot || s.HeadDim != c.rot+c.latent.Nope || s.RopePairs != c.pairs || math.Abs(float64(s.AttnScale)/max(c.scale, 1e-9)-1) > 1e-6 && s.AttnScale != 0 {
+			t.Errorf("%s: %+v, %d of %d elements of a head rotated, in pairs: %v, scale %v", c.name, s.Latent, s.RotDim, s.HeadDim, s.RopePairs, s.AttnScale)
+		}
+		if (s.AttnScale == 0) != (c.scale == 0) {
+			t.Errorf("%s: scale %v, want %v", c.name, s.AttnScale, c.scale)
+		}
+		if s.Rope.Type == "yarn" && s.Rope.Scale != 1 {
+			t.Errorf("%s: cosines are multiplied by %v, want 1", c.name, s.Rope.Scale)
+		}
+		want := Mixture{Experts: 256, Top: 8, FFN: 2048, Shared: 2048, Dense: []bool{true, true, true, false}, Sigmoid: true, Renorm: true, Factor: 2.5, Groups: 8, TopGroups: 4}
+		if d := cmp.Diff(want, s.Mixture); d != "" {
+			t.Errorf("%s: experts (-want +got):\n%s", c.name, d)
+		}
+	}
+}
+
+// Of the published [not rotated | pairs] the pairs' first elements come first, then their second ones.
+func TestRotatedRowsComeFirst(t *testing.T) {
+	s := &Spec{RotDim: 4, RopePairs: true}
+	if got, want := fmt.Sprint(s.RotatedFirst(14, 7)), "[3 5 4 6 0 1 2 10 12 11 13 7 8 9]"; got != want {
+		t.Errorf("rows %s, want %s", got, want)
+	}
+	s.RopePairs = false
+	if got, want := fmt.Sprint(s.RotatedFirst(7, 7)), "[3 4 5 6 0 1 2]"; got != want {
+		t.Errorf("rows without pairs %s, want %s", got, want)
 	}
 }

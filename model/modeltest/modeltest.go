@@ -47,6 +47,8 @@ func Of(name string) Config {
 		c.Window, c.FullLayers = 20, 1
 	case "qwen3":
 		c.HeadDim = 12
+	case "deepseek_v3":
+		c.KVHeads = c.Heads
 	case "smollm3":
 		c.Layers = 3
 	case "gpt_neox":
@@ -135,6 +137,13 @@ func (c Config) special() map[string]any {
 		return map[string]any{
 			"n_routed_experts": 6, "num_experts_per_tok": 2, "moe_intermediate_size": 24, "n_group": 3, "topk_group": 2,
 			"routed_scaling_factor": 1.5, "first_k_dense_replace": 1, "use_qk_norm": true, "partial_rotary_factor": 0.4,
+		}
+	case "deepseek_v3":
+		return map[string]any{
+			"q_lora_rank": 22, "kv_lora_rank": 18, "qk_nope_head_dim": 6, "qk_rope_head_dim": 8, "v_head_dim": 7,
+			"n_routed_experts": 6, "num_experts_per_tok": 2, "moe_intermediate_size": 24, "n_group": 3, "topk_group": 2,
+			"routed_scaling_factor": 1.5, "first_k_dense_replace": 1,
+			"rope_scaling": map[string]any{"rope_type": "yarn", "factor": 4, "original_max_position_embeddings": 128, "mscale": 1, "mscale_all_dim": 1},
 		}
 	case "gpt_oss":
 		return map[string]any{

@@ -55,6 +55,7 @@ func TestOfCoversTheArchitectures(t *testing.T) {
 			"qwen2_moe":   s.Mixture.Shared == 36 && s.Mixture.Gated && s.QKVBias && !s.Mixture.Sparse(0) && s.Mixture.Sparse(1),
 			"qwen3_moe":   s.Mixture.Experts == 7 && s.Has(arch.QNorm),
 			"glm4_moe":    s.Mixture.Sigmoid && s.Mixture.Groups == 3 && s.HeadNorms && s.Rotated() == 4 && !s.Mixture.Sparse(0) && s.Mixture.Sparse(1),
+			"deepseek_v3": s.Latent.On() && s.Latent.QRank > 0 && s.AttnScale > 0 && s.RopePairs && s.Mixture.Groups == 3,
 			"gpt_oss":     s.Has(arch.Sinks) && s.Act == compute.ClampedSwiGLU && s.ActLimit == 0.75 && s.Window(0) > 0 && s.Window(1) == 0 && !s.Rope.Truncate,
 			"cohere2":     s.Parallel && s.RopePairs && !s.Has(arch.PostNorm) && s.LogitScale > 0 && s.RotatedIn(1) == 0,
 		}

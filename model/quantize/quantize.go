@@ -53,7 +53,8 @@ func Model(ctx context.Context, dir, out string, as compute.DType) (*Result, err
 	if as != compute.Q8 && as != compute.BF16 {
 		return nil, fmt.Errorf("quantize to %v, want Q8 or BF16", as)
 	}
-	if _, err := arch.Load(dir); err != nil {
+	spec, err := arch.Load(dir)
+	if err != nil {
 		return nil, err
 	}
 	set, err := safetensors.OpenDir(dir)
@@ -68,7 +69,7 @@ func Model(ctx context.Context, dir, out string, as compute.DType) (*Result, err
 	if err != nil {
 		return nil, err
 	}
-	r, err := convert(ctx, set, to, as, chunk)
+	r, err := convert(ctx, set, to, as, chunk, unrounded(spec, as))
 	for _, name := range append(files[:], "config.json") { // last: without it the directory is not a model
 		if err == nil {
 			err = copyFile(to, dir, name)
@@ -111,7 +112,24 @@ type piece struct {
 	scales             bool               // the scales of a quantised matrix
 }
 
-func convert(ctx context.Context, set *safetensors.Set, to *durable.Dir, as compute.DType, chunk int) (*Result, error) {
+// unrounded returns the matrices that a model does not hold as integers and that stay as they are stored.
+func unrounded(spec *arch.Spec, as compute.DType) map[string]bool {
+	names := make(map[string]bool)
+	specs := []*arch.Spec{spec}
+	if own, err := spec.MTPFor(); err == nil {
+		specs = append(specs, own)
+	}
+	for _, s := range specs {
+		for _, t := range s.Tensors() {
+			if t.Role == arch.KVUp && as == compute.Q8 {
+				names[t.Name] = true
+			}
+		}
+	}
+	return names
+}
+
+func convert(ctx context.Context, set *safetensors.Set, to *durable.Dir, as compute.DType, chunk int, keep map[string]bool) (*Result, error) {
 	r := &Result{DType: strings.ToLower(as.String())}
 	pieces := make(map[string]piece)
 	var all []safetensors.Tensor
@@ -119,6 +137,9 @@ func convert(ctx context.Context, set *safetensors.Set, to *durable.Dir, as comp
 		t, _ := set.Describe(name)
 		r.From += int64(t.Size())
 		made := planned(t, as)
+		if keep[name] {
+			made = nil
+		}
 		if made == nil {
 			r.Kept++
 			made = []piece{{Tensor: safetensors.Tensor{Name: t.Name, DType: t.DType, Shape: t.Shape}, from: t}}

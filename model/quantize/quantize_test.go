@@ -71,7 +71,7 @@ func TestAStreamedModelEqualsTheOneConvertedAtOnce(t *testing.T) {
 				if err != nil {
 					t.Fatal(err)
 				}
-				if _, err := convert(t.Context(), set, to, as, chunk); err != nil {
+				if _, err := convert(t.Context(), set, to, as, chunk, nil); err != nil {
 					t.Fatal(err)
 				}
 				if err := to.Commit(); err != nil {

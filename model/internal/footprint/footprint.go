@@ -1,0 +1,199 @@
+// Package footprint says how much of a device's memory a model takes, and refuses one that is too
+// large before anything is loaded.
+package footprint
+
+import (
+	"fmt"
+	"math"
+	"strings"
+
+	"talf/compute"
+	"talf/model/arch"
+	"talf/model/internal/kvpool"
+	"talf/model/internal/mla"
+)
+
+// Options are what a model's use of memory depends on beside its specification.
+type Options struct {
+	Weights   compute.DType   // of packed weights
+	Four      map[string]bool // matrices that Q4 keeps in 4 bits; it takes the others as Q8
+	KV        compute.DType   // of keys and values
+	MaxRows   int             // rows of one internal pass
+	Positions int             // of keys and values
+}
+
+// A Footprint is a model's use of device memory, in bytes.
+type Footprint struct {
+	Weights   int64
+	KV        int64 // for Positions
+	Work      int64 // activations, logits, and the buffers that products and attention share
+	Positions int
+}
+
+// Total returns the sum.
+func (f Footprint) Total() int64 { return f.Weights + f.KV + f.Work }
+
+// PlanRows is the largest number of rows that have logits at one time in decoding: the
+// nodes of a tree.
+const PlanRows = 64
+
+// Of returns the memory that a model will take on a device of limited memory if it is
+// loaded with opt. It does the same sums as loading, before anything is loaded. A draft
+// head's embedding, and an LM head that is not its own, are not counted, because they
+// belong to its target.
+func Of(spec *arch.Spec, dev compute.Planner, opt Options) Footprint {
+	f := Footprint{Positions: opt.Positions}
+	stacked := 0 // rows of queries, keys and values, which are packed together
+	for _, t := range spec.Tensors() {
+		switch {
+		case t.Cols == 0 || t.Optional:
+		case t.Role == arch.Q || t.Role == arch.K:
+			stacked += t.Rows
+		case t.Role == arch.V:
+			f.Weights += dev.WeightBytes(opt.packed(t.Name), stacked+t.Rows, t.Cols)
+			stacked = 0
+		case t.Role == arch.KVUp:
+			l, as := &spec.Latent, mla.Type(opt.Weights)
+			f.Weights += int64(spec.Heads) * (dev.WeightBytes(as, l.KVRank, l.Nope) + dev.WeightBytes(as, l.ValueDim, l.KVRank))
+		default:
+			f.Weights += dev.WeightBytes(opt.packed(t.Name), t.Rows, t.Cols)
+		}
+	}
+	h, q := spec.Hidden, spec.Heads*spec.HeadDim
+	shape := KVConfig(spec, opt.KV)
+	f.KV = dev.KVBytes(shape, nblocks(opt.Positions))
+	rows := int64(opt.MaxRows)
+	// The residual stream, its norm and two passes' hidden states; projections,
+	// attention and the feed-forward network; a head's inputs.
+	f.Work = 4 * rows * int64(4*h+spec.FFN)
+	if spec.Latent.On() {
+		f.Work += rows * mla.RowBytes(spec)
+	} else {
+		f.Work += 4 * rows * int64(shape.Projection(spec.Heads)+q)
+	}
+	if spec.Draft {
+		f.Work += 4 * rows * int64(2*h)
+	}
+	if spec.Eagle3.On {
+		f.Work += 4 * rows * int64(spec.FeatureSize()+h+spec.TargetHidden())
+	}
+	f.Work += 4 * PlanRows * int64(spec.Vocab)
+	width := max(h, spec.FFN, q)
+	if !spec.Draft { // sums of logits
+		f.Weights += dev.WeightBytes(compute.F32, 1, spec.Vocab)
+		width = max(width, spec.Vocab)
+	}
+	f.Work += dev.WorkBytes(shape, spec.Heads, width, PlanRows, opt.Positions)
+	return f
+}
+
+// packed returns the type that a matrix takes memory as.
+func (o *Options) packed(name string) compute.DType {
+	if o.Weights == compute.Q4 && !o.Four[name] {
+		return compute.Q8
+	}
+	return o.Weights
+}
+
+// KVConfig returns the shape of a model's keys and values.
+func KVConfig(spec *arch.Spec, as compute.DType) compute.KVConfig {
+	c := compute.KVConfig{Layers: spec.Layers, KVHeads: spec.KVHeads, HeadDim: spec.HeadDim, Type: as}
+	if spec.Latent.On() {
+		c.KVHeads, c.HeadDim, c.Latent = mla.Shape(spec)
+	}
+	return c
+}
+
+func nblocks(positions int) int { return (positions + compute.BlockLen - 1) / compute.BlockLen }
+
+// shortText is the number of positions that a model must have memory for on a device that reserves
+// none.
+const shortText = 256
+
+// Pool returns the capacity of a model's KV pool in blocks if its options set none: half of the
+// memory that the model leaves, but enough for a short text. Other models and the heap share the
+// other half. It returns 0, no bound, if the device does not know its memory or reserves positions.
+func Pool(spec *arch.Spec, dev compute.Device, opt Options) int {
+	p := dev.Abilities().Account
+	if p == nil {
+		return 0
+	}
+	free, err := p.Free()
+	if err != nil || free == math.MaxInt64 {
+		return 0
+	}
+	opt.Positions = 0
+	left := (free - Of(spec, p, opt).Total()) / 2
+	blocks := left / p.KVBytes(KVConfig(spec, opt.KV), 1)
+	return int(min(max(blocks, int64(nblocks(min(shortText, spec.MaxPos)))), kvpool.Unbounded))
+}
+
+// Check refuses a model that is too large for its device before anything is loaded, and
+// says which settings would fit.
+func Check(name string, spec *arch.Spec, dev compute.Device, opt Options) error {
+	p := dev.Abilities().Plan
+	if p != nil && opt.Positions == 0 {
+		return nil
+	}
+	if p == nil {
+		if p = dev.Abilities().Account; p == nil {
+			return nil
+		}
+		// Memory is taken as needed, but a model that cannot run a short text is of no use.
+		opt.Positions = max(opt.Positions, min(shortText, spec.MaxPos))
+	}
+	free, err := p.Free()
+	if err != nil {
+		return fmt.Errorf("%s: %w", name, err)
+	}
+	f := Of(spec, p, opt)
+	if f.Total() <= free {
+		return nil
+	}
+	var would []string
+	// most returns the number of positions that fit, in steps of 256.
+	most := func(opt Options) int {
+		n := 0
+		for step := 1 << 30; step >= 256; step /= 2 {
+			opt.Positions = n + step
+			if opt.Positions <= spec.MaxPos && Of(spec, p, opt).Total() <= free {
+				n += step
+			}
+		}
+		return n
+	}
+	if n := most(opt); n > 0 {
+		would = append(would, fmt.Sprintf("%d positions", n))
+	}
+	for _, as := range []compute.DType{compute.BF16, compute.Q8, compute.Q4} {
+		o := opt
+		o.Weights = as
+		// A device that reserves memory has no Q4.
+		if as == opt.Weights || as == compute.Q4 && (len(opt.Four) == 0 || dev.Abilities().Plan != nil) || Of(spec, p, o).Weights >= f.Weights {
+			continue
+		}
+		switch n := most(o); {
+		case Of(spec, p, o).Total() <= free:
+			would = append(would, fmt.Sprintf("weights as %v", as))
+		case n > 0:
+			would = append(would, fmt.Sprintf("weights as %v and %d positions", as, n))
+		}
+	}
+	o := opt
+	if o.KV = compute.BF16; opt.KV == compute.F32 && Of(spec, p, o).Total() <= free {
+		would = append(would, "keys and values as BF16")
+	}
+	what := "nothing smaller would"
+	if len(would) > 0 {
+		what = "what would: " + strings.Join(would, "; or ")
+	}
+	return fmt.Errorf("%s does not fit: %s of weights as %v, %s of keys and values as %v of %d positions and %s to work with are %s, but %s of %s are free; %s",
+		name, mib(f.Weights), opt.Weights, mib(f.KV), opt.KV, opt.Positions, mib(f.Work), mib(f.Total()), mib(free), dev.Name(), what)
+}
+
+func mib(n int64) string {
+	if n >= 1<<30 {
+		return fmt.Sprintf("%.1f GiB", float64(n)/(1<<30))
+	}
+	return fmt.Sprintf("%.1f MiB", float64(n)/(1<<20))
+}
