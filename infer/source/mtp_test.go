@@ -21,14 +21,22 @@ import (
 	"talf/tree"
 )
 
-// withMTP returns GLM 4.5's golden model with the golden module behind its layers. repeat adds the
+// A module is a golden model, and the golden of a multi-token prediction module behind its layers.
+type module struct{ target, golden string }
+
+var glm = module{"glm4-moe", "mtp"}
+
+// modules are of both kinds of attention.
+var modules = []module{glm, {"deepseek-v3", "mtp-deepseek"}}
+
+// with returns the golden model with its module. repeat adds the
 // module's own embedding and LM head, with the target's values as published files have them; change, if
 // not nil, alters the tensors.
-func withMTP(t *testing.T, repeat bool, change func([]safetensors.Tensor) []safetensors.Tensor) *model.Model {
+func (from module) with(t *testing.T, repeat bool, change func([]safetensors.Tensor) []safetensors.Tensor) *model.Model {
 	t.Helper()
-	from := golden.File(t, "hf-more/glm4-moe")
+	home := golden.File(t, "hf-more/"+from.target)
 	dir := t.TempDir()
-	conf, err := os.ReadFile(filepath.Join(from, "config.json"))
+	conf, err := os.ReadFile(filepath.Join(home, "config.json"))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -36,13 +44,16 @@ func withMTP(t *testing.T, repeat bool, change func([]safetensors.Tensor) []safe
 		t.Fatal(err)
 	}
 	var all []safetensors.Tensor
-	for _, path := range []string{filepath.Join(from, "model.safetensors"), filepath.Join(golden.File(t, "mtp"), "layer.safetensors")} {
+	for i, path := range []string{filepath.Join(home, "model.safetensors"), filepath.Join(golden.File(t, from.golden), "layer.safetensors")} {
 		set, err := safetensors.Open(path)
 		if err != nil {
 			t.Fatal(err)
 		}
 		defer set.Close()
 		for _, name := range set.Names() {
+			if i == 0 && strings.HasPrefix(name, "model.layers.4.") {
+				continue // a part of another module, which transformers ignores
+			}
 			x, _ := set.Tensor(name)
 			all = append(all, x)
 			if again := map[string]string{"model.embed_tokens.weight": "embed_tokens", "lm_head.weight": "shared_head.head"}[name]; repeat && again != "" {
@@ -73,11 +84,17 @@ func withMTP(t *testing.T, repeat bool, change func([]safetensors.Tensor) []safe
 // The module's logits at every true position and below drafted tokens are those of transformers' layer in
 // float64, whether or not the files repeat the embedding and the LM head.
 func TestMTPAgreesWithTransformers(t *testing.T) {
-	f := openFile(t, filepath.Join(golden.File(t, "mtp"), "golden.safetensors"))
+	for _, from := range modules {
+		t.Run(from.target, func(t *testing.T) { mtpAgrees(t, from) })
+	}
+}
+
+func mtpAgrees(t *testing.T, from module) {
+	f := openFile(t, filepath.Join(golden.File(t, from.golden), "golden.safetensors"))
 	ids, paths := f.tokens("ids"), f.tokens("paths")
 	logits, drafted := f.f32("logits"), f.f32("drafted")
 	for _, repeat := range []bool{false, true} {
-		target := withMTP(t, repeat, nil)
+		target := from.with(t, repeat, nil)
 		h, err := head.MTP(target, head.Default())
 		if err != nil {
 			t.Fatal(err)
@@ -173,9 +190,14 @@ func TestMTPAgreesWithTransformers(t *testing.T) {
 	}
 }
 
-// Chains and trees drafted by the module do not change the text.
+// Chains and trees drafted by the module, with every method that asks a draft model, do not change the text.
 func TestMTPTextIsPlain(t *testing.T) {
-	target := withMTP(t, true, nil)
+	for _, from := range modules {
+		t.Run(from.target, func(t *testing.T) { mtpTextIsPlain(t, from.with(t, true, nil)) })
+	}
+}
+
+func mtpTextIsPlain(t *testing.T, target *model.Model) {
 	h, err := head.MTP(target, head.Default())
 	if err != nil {
 		t.Fatal(err)
@@ -190,7 +212,9 @@ func TestMTPTextIsPlain(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		for _, method := range []string{"linear:K=3", "beam:N=12,k=3,depth=3", "salf:N=14,B=3,th=0", "static:binary-3"} {
+		for _, method := range []string{
+			"linear:K=3", "beam:N=12,k=3,depth=3", "salf:N=14,B=3,th=0", "static:binary-3", "optimal:N=9,B=3", "dynatree", "fixed", "sequoia", "fuse", "auto",
+		} {
 			d, _, err := draft.New(method)
 			if err != nil {
 				t.Fatal(err)
@@ -228,18 +252,18 @@ func TestMTPModulesAreChecked(t *testing.T) {
 		"layers.4.mlp.shared_experts.up_proj.weight": `no tensor "model.layers.4.mlp.shared_experts.up_proj.weight"`,
 		"layers.4.post_attention_layernorm.weight":   `no tensor "model.layers.4.post_attention_layernorm.weight"`,
 	} {
-		if _, err := head.MTP(withMTP(t, false, drop(name)), head.Default()); err == nil || !strings.Contains(err.Error(), want) {
+		if _, err := head.MTP(glm.with(t, false, drop(name)), head.Default()); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: %v, want %q", name, err, want)
 		}
 	}
 	none := func(all []safetensors.Tensor) []safetensors.Tensor {
 		return slices.DeleteFunc(all, func(x safetensors.Tensor) bool { return strings.HasPrefix(x.Name, "model.layers.4.") })
 	}
-	if _, err := head.MTP(withMTP(t, false, none), head.Default()); err == nil || !strings.Contains(err.Error(), "no multi-token prediction module behind the 4 layers") {
+	if _, err := head.MTP(glm.with(t, false, none), head.Default()); err == nil || !strings.Contains(err.Error(), "no multi-token prediction module behind the 4 layers") {
 		t.Errorf("without a module: %v", err)
 	}
-	same := withMTP(t, true, nil)
-	other := withMTP(t, true, func(all []safetensors.Tensor) []safetensors.Tensor {
+	same := glm.with(t, true, nil)
+	other := glm.with(t, true, func(all []safetensors.Tensor) []safetensors.Tensor {
 		for i, x := range all {
 			if strings.HasSuffix(x.Name, "shared_head.head.weight") {
 				v, err := x.Float32s()

@@ -1,10 +1,11 @@
-"""The multi-token prediction module of GLM 4.5 (DeepSeek-AI 2024, §2.2) behind the committed glm4-moe.
+"""Multi-token prediction modules (DeepSeek-AI 2024, DeepSeek-V3, §2.2) behind the committed glm4-moe and deepseek-v3.
 
     python3 tools/goldens/mtp.py OUT
 
-writes OUT/mtp: layer.safetensors, random tensors of model.layers.4 as published files name them, and
-golden.safetensors. Published files also repeat the embedding and the LM head there. The layer is transformers' Glm4MoeDecoderLayer, its norms Glm4MoeRMSNorm, in float64;
-what joins them is written here: eh_proj of [enorm(embedding of the next token), hnorm(hidden state)],
+writes OUT/mtp for the former and OUT/mtp-deepseek for the latter: layer.safetensors, random tensors of
+model.layers.4 as published files name them, and golden.safetensors. Published files also repeat the
+embedding and the LM head there. The layer and its norms are transformers' Glm4MoeDecoderLayer and
+Glm4MoeRMSNorm or DeepseekV3DecoderLayer and DeepseekV3RMSNorm, in float64; what joins them is written here: eh_proj of [enorm(embedding of the next token), hnorm(hidden state)],
 shared_head.norm, the target's LM head. Drafted positions take the normed output of the position before.
 
 | tensor | shape | what |
@@ -23,33 +24,38 @@ import tempfile
 import torch
 from safetensors.torch import save_file
 from transformers import AutoModelForCausalLM
+from transformers.models.deepseek_v3 import modeling_deepseek_v3 as deepseek
 from transformers.models.glm4_moe import modeling_glm4_moe as glm
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 T, DEPTH = 14, 3
 
 
-def target():
-    """The committed model, unpacked for as long as it is read."""
-    home = ROOT / "internal/golden/testdata/hf-more/glm4-moe"
-    with tempfile.TemporaryDirectory() as name:
-        made = pathlib.Path(name)
+def target(name: str):
+    """A committed model, unpacked for as long as it is read."""
+    home = ROOT / "internal/golden/testdata/hf-more" / name
+    with tempfile.TemporaryDirectory() as folder:
+        made = pathlib.Path(folder)
         (made / "config.json").write_bytes((home / "config.json").read_bytes())
         (made / "model.safetensors").write_bytes(gzip.decompress((home / "model.safetensors.gz").read_bytes()))
         return AutoModelForCausalLM.from_pretrained(made, dtype=torch.float64, attn_implementation="eager", experts_implementation="eager").eval()
 
 
 def main() -> None:
-    torch.manual_seed(11)
     torch.set_num_threads(1)
     torch.set_grad_enabled(False)
     out = pathlib.Path(sys.argv[1])
-    model = target()
+    make(target("glm4-moe"), glm.Glm4MoeDecoderLayer, glm.Glm4MoeRMSNorm, 11, out / "mtp")
+    make(target("deepseek-v3"), deepseek.DeepseekV3DecoderLayer, deepseek.DeepseekV3RMSNorm, 12, out / "mtp-deepseek")
+
+
+def make(model, Layer, Norm, seed: int, dest: pathlib.Path) -> None:
+    torch.manual_seed(seed)
     c = model.config
     n, h = c.num_hidden_layers, c.hidden_size
     c.num_hidden_layers += 1  # some lists have an entry for each layer
-    layer = glm.Glm4MoeDecoderLayer(c, n - 1).double().eval()  # a layer with experts
-    enorm, hnorm, norm = (glm.Glm4MoeRMSNorm(h, c.rms_norm_eps).double() for _ in range(3))
+    layer = Layer(c, n - 1).double().eval()  # a layer with experts
+    enorm, hnorm, norm = (Norm(h, c.rms_norm_eps).double() for _ in range(3))
     eh = torch.nn.Linear(2 * h, h, bias=False).double()
     parts = {"": layer, "enorm.": enorm, "hnorm.": hnorm, "eh_proj.": eh, "shared_head.norm.": norm}
     # Stored per expert and in bfloat16; what the network reads is what is stored.
@@ -97,7 +103,6 @@ def main() -> None:
             after.append(model.lm_head(last)[0])
         drafted.append(torch.stack(after))
     golden |= {"paths": paths.int(), "drafted": torch.stack(drafted).float()}
-    dest = out / "mtp"
     dest.mkdir(parents=True, exist_ok=True)
     save_file(stored, dest / "layer.safetensors")
     save_file(golden, dest / "golden.safetensors")
