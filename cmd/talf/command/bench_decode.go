@@ -35,7 +35,7 @@ func newBenchDecode(a *app) *cobra.Command {
 compares them with a pass of one row: a draft tree pays off if its pass costs less than the
 tokens it gains. Between passes it reads as much memory as the weights take. That is the
 limit for one row; attention over the context comes on top. Without --model it uses random
-weights of a given shape: ` + synth.ShapeNames() + `.`,
+weights of a given shape, with q4 in blocks of Q4_0: ` + synth.ShapeNames() + `.`,
 		Example: `  talf bench decode --shape 110m --dtype f32,bf16,q8
   talf bench decode --model DIR --context 64,1024 --rows 1,8,60 --out passes.json`,
 		Args: cobra.NoArgs,
@@ -113,6 +113,9 @@ func (o *passOptions) open(dev compute.Device, dt compute.DType) (*model.Model, 
 	spec, set, err := synth.Open(o.shape)
 	if err != nil {
 		return nil, usageError(err)
+	}
+	if dt == compute.Q4 {
+		set = synth.FourBit(spec, set)
 	}
 	return model.New(spec, set, dev, o.machine.Options(set, dev))
 }
