@@ -26,7 +26,7 @@ var summaries = []summary{
 		"4.5": "a version of models", "2.0": "a licence", "16": "bits of weights", "8": "bits of weights", "95": "what an interval holds, in percent",
 	}},
 	{"docs/performance.md", "| what | model, text | result | table |", 2, map[string]string{
-		"1.26.8": "Go's version", "2026": "a year", "1": "a token, its own", "2": "processors", "24": "the machine's memory, in GiB",
+		"1.26.8": "Go's version", "2026": "a year", "2": "processors", "24": "the machine's memory, in GiB",
 		"110M": "a model's parameters", "9.9M": "a model's parameters", "2.0M": "a model's parameters", "5": "layers", "12": "layers", "10": "layers",
 	}},
 }

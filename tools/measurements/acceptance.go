@@ -9,65 +9,74 @@ import (
 	"strings"
 )
 
+// learning says what the rows of methods that learn are.
+const learning = "Methods that learn go on with what they learnt from the earlier prompts of all sets in the same repetition, never from the prompt itself; *cold* begins every answer anew. " +
+	"With `table=keep` a method is warm, without it cold."
+
 func runMethods(ctx context.Context, l *lab) (string, error) {
 	r, err := l.bench(ctx, "methods", slices.Concat(l.drafts(), l.promptFlags(),
-		[]string{"--datastore", l.path("answers.idx"), "--split", "report", "--limit", "4", "--warmup", "0", "--max-tokens", "64", "--temperature", "0,1", "--paper", "talf:methods"})...)
+		[]string{"--datastore", l.path("answers.idx"), "--split", "report", "--limit", "4", "--warmup", "0", "--max-tokens", "64", "--temperature", "0,1", "--repeat", "2", "--paper", "talf:methods"})...)
 	if err != nil {
 		return "", err
 	}
-	var b strings.Builder
-	b.WriteString(wrap(fmt.Sprintf("%d prompts of the reporting part of six sets, up to %d tokens, f32, one seed. Greedy outputs equal those of plain decoding. The head is that of [speed](speed.md); `rest` copies from the answers that it was trained on. "+
-		"\"all\" has a 95%% interval over prompts.\n", r.Prompts, r.MaxTokens)))
-	if err := bySet(&b, r); err != nil {
-		return "", err
-	}
-	return b.String(), nil
+	return r.acceptance("The head is that of [speed](speed.md); `rest` copies from the answers that it was trained on. " + learning)
 }
 
-// bySet writes a table of each temperature with a row for each method and a column for each set.
-func bySet(b *strings.Builder, r *report) error {
-	for _, temperature := range []float64{0, 1} {
-		var rows [][]string
+// runCopies compares what drafts from the text alone: prompt lookup, suffix trees, and GOOSE.
+func runCopies(ctx context.Context, l *lab) (string, error) {
+	r, err := l.bench(ctx, "copies", slices.Concat(l.promptFlags(),
+		[]string{"--split", "report", "--limit", "12", "--warmup", "0", "--max-tokens", "64", "--temperature", "0,1", "--repeat", "2"},
+		methods("pld", "suffix", "suffix:table=keep", "goose", "goose:N=8"))...)
+	if err != nil {
+		return "", err
+	}
+	return r.acceptance(learning)
+}
+
+// acceptance is what was measured as two tables for each temperature: τ by set, and speed-ups.
+func (r *report) acceptance(about string) (string, error) {
+	temperatures := []float64{0, 1}
+	var b strings.Builder
+	text := fmt.Sprintf("%d prompts of the reporting part of six sets, up to %d tokens, f32, one seed, %d times in turn. Greedy outputs equal those of plain decoding. %s "+
+		"\"all\" has a 95%% interval over prompts. Speed-ups are ratios of totals with 95%% intervals over prompts, and beside them means over prompts; "+
+		"\"of the fastest\" is a method's speed end to end over that of the fastest, on the same prompts.\n", r.Prompts, r.MaxTokens, r.Repeat, about)
+	for _, t := range temperatures {
+		fastest, err := r.fastest(t)
+		if err != nil {
+			return "", err
+		}
+		text += fastest
+	}
+	b.WriteString(wrap(text))
+	for _, t := range temperatures {
+		var taus, speeds [][]string
 		for i := range r.Rows {
 			x := &r.Rows[i]
-			if x.Set != "" || x.Spec == "ar" || x.Temperature != temperature {
+			if x.Set != "" || x.Spec == "ar" || x.Temperature != t {
 				continue
 			}
 			cells := x.label()
 			for _, s := range sets {
 				y, err := r.of(x, s)
 				if err != nil {
-					return err
+					return "", err
 				}
 				cells = append(cells, fmt.Sprintf("%.2f", y.Tau))
 			}
-			rows = append(rows, append(cells, x.TauOf.String()))
+			taus = append(taus, append(cells, x.TauOf.String()))
+			speeds = append(speeds, append(x.label(), x.EndToEnd.String(), x.EndMean.String(), x.Decoding.String(), x.DecodeMean.String(), fmt.Sprintf("%.2f", x.Slowest), r.ofFastest(x)))
 		}
-		b.WriteString("\n" + markdown(slices.Concat([]string{fmt.Sprintf("τ, temperature %g", temperature), "asks"}, sets, []string{"all"}), rows))
-	}
-	return nil
-}
-
-// runCopies compares what drafts from the text alone: prompt lookup, suffix trees, and GOOSE.
-func runCopies(ctx context.Context, l *lab) (string, error) {
-	r, err := l.bench(ctx, "copies", slices.Concat(l.promptFlags(),
-		[]string{"--split", "report", "--limit", "12", "--warmup", "0", "--max-tokens", "64", "--temperature", "0,1"},
-		methods("pld", "suffix", "suffix:table=keep", "goose", "goose:N=8"))...)
-	if err != nil {
-		return "", err
-	}
-	var b strings.Builder
-	b.WriteString(wrap(fmt.Sprintf("%d prompts of the reporting part of six sets, up to %d tokens, f32, one seed. Greedy outputs equal those of plain decoding. "+
-		"`suffix:table=keep` drafts from the answers to the earlier prompts of all sets, too; its row *cold* begins every answer anew. \"all\" has a 95%% interval over prompts.\n", r.Prompts, r.MaxTokens)))
-	if err := bySet(&b, r); err != nil {
-		return "", err
+		b.WriteString("\n" + markdown(slices.Concat([]string{fmt.Sprintf("τ, temperature %g", t), "asks"}, sets, []string{"all"}), taus))
+		b.WriteString("\n" + markdown([]string{
+			fmt.Sprintf("speed-up, temperature %g", t), "asks", "end to end", "by prompt", "decoding", "decoding by prompt", "slowest prompt, decoding", "of the fastest",
+		}, speeds))
 	}
 	return b.String(), nil
 }
 
 // runLosses trains one head a loss from a common start, and decodes problems with them.
 func runLosses(ctx context.Context, l *lab) (string, error) {
-	const first, then = 800, 400
+	first, then := l.amount(800), l.amount(400)
 	train := func(name, loss, lr string, steps int, from string) error {
 		if err := os.RemoveAll(filepath.Join(l.root, l.path("losses", name))); err != nil {
 			return err

@@ -26,8 +26,9 @@ var exhibits = []*exhibit{
 	{"passes", "docs/measurements/passes.md", "what passes cost by rows, 110M parameters", []string{"compute", "infer/bench/micro", "model", "tree"}, nil, runPasses},
 	{"speed", "docs/measurements/speed.md", "speed-ups over six sets, with a head, a small language model and neither", drafting, []*step{head}, runSpeed},
 	{"depth", "docs/measurements/depth.md", "speed-ups where a pass costs what one of a larger model costs", drafting, []*step{head}, runDepth},
-	{"methods", "docs/measurements/methods.md", "acceptance length of every method with its defaults", drafting, []*step{head, datastore}, runMethods},
-	{"copies", "docs/measurements/methods.md", "acceptance length of suffix beside pld and goose", []string{"compute", "infer", "internal/demo", "model", "tree"}, nil, runCopies},
+	{"auto", "docs/measurements/auto.md", "auto beside plain decoding and single methods, prompt by prompt", drafting, []*step{head}, runAuto},
+	{"methods", "docs/measurements/methods.md", "acceptance length and speed of every method with its defaults", drafting, []*step{head, datastore}, runMethods},
+	{"copies", "docs/measurements/methods.md", "acceptance length and speed of suffix beside pld and goose", []string{"compute", "infer", "internal/demo", "model", "tree"}, nil, runCopies},
 	{"losses", "docs/measurements/losses.md", "losses after as many steps from one start, short form", drafting, []*step{labels}, runLosses},
 }
 
@@ -42,6 +43,12 @@ type report struct {
 	Repeat    int    `json:"repeat"`
 	Device    string `json:"device"`
 	Rows      []row  `json:"rows"`
+	// Compared are the speeds end to end relative to the fastest method of a temperature.
+	Compared []struct {
+		Method, Against string
+		Temperature     float64
+		Ratio           interval
+	} `json:"compared_with_fastest"`
 }
 
 type row struct {
@@ -52,15 +59,28 @@ type row struct {
 	Temperature float64  `json:"temperature"`
 	Tau         float64  `json:"tau_pooled"`
 	TauOf       interval `json:"tau_interval"`
-	Speed       struct {
-		Mean float64 `json:"mean"`
-	} `json:"tokens_per_second"`
-	EndToEnd interval `json:"speedup_end_to_end"`
-	Decoding interval `json:"speedup_decoding"`
-	Slowest  float64  `json:"speedup_min"`
-	Equal    int      `json:"equal_outputs"`
-	Compared int      `json:"compared_outputs"`
+	Speed       mean     `json:"tokens_per_second"`
+	EndToEnd    interval `json:"speedup_end_to_end"`
+	EndMean     mean     `json:"speedup_end_to_end_mean"` // of the prompts' own ratios
+	Decoding    interval `json:"speedup_decoding"`
+	DecodeMean  mean     `json:"speedup"`
+	Slowest     float64  `json:"speedup_min"`
+	Equal       int      `json:"equal_outputs"`
+	Compared    int      `json:"compared_outputs"`
+	ByPrompt    []struct {
+		EndToEnd float64 `json:"end_to_end"`
+		Decoding float64
+	} `json:"by_prompt"`
+	// Hindsight compares with the other methods of the run that ask the same draft model or none.
+	Hindsight *struct {
+		Each, One interval
+		Best      string
+	}
 }
+
+type mean struct{ Mean, Std float64 }
+
+func (m mean) String() string { return fmt.Sprintf("%.2f ± %.2f", m.Mean, m.Std) }
 
 // cold says whether a method that learns began every answer anew.
 func (r *row) cold() bool { return strings.Contains(r.Method, "cold") }
@@ -91,6 +111,62 @@ func (r *report) of(x *row, set string) (*row, error) {
 		}
 	}
 	return nil, fmt.Errorf("%s: no figures of the set %q", x.Method, set)
+}
+
+// fastest is the method of a temperature that is the fastest end to end, and those that were not told
+// apart from it, as a sentence.
+func (r *report) fastest(temperature float64) (string, error) {
+	against := ""
+	var near []string
+	for _, c := range r.Compared {
+		if c.Temperature != temperature {
+			continue
+		}
+		against = c.Against
+		if c.Ratio.High >= 1 {
+			name, err := r.called(c.Method, temperature)
+			if err != nil {
+				return "", err
+			}
+			near = append(near, name+" at "+c.Ratio.String())
+		}
+	}
+	if against == "" {
+		return "", fmt.Errorf("nothing is compared with the fastest at temperature %g", temperature)
+	}
+	name, err := r.called(against, temperature)
+	if err != nil {
+		return "", err
+	}
+	text := fmt.Sprintf("At temperature %g, the fastest end to end is %s; ", temperature, name)
+	if len(near) == 0 {
+		return text + "no other method's interval of the ratio to it holds 1.\n", nil
+	}
+	return text + "not told apart from it, with their speeds relative to it: " + strings.Join(near, "; ") + ".\n", nil
+}
+
+// called is a method by its title, as a sentence says it.
+func (r *report) called(title string, temperature float64) (string, error) {
+	for i := range r.Rows {
+		if x := &r.Rows[i]; x.Method == title && x.Temperature == temperature && x.Set == "" {
+			label := x.label()
+			if label[1] == "–" {
+				return label[0], nil
+			}
+			return label[0] + " (" + label[1] + ")", nil
+		}
+	}
+	return "", fmt.Errorf("no row %q at temperature %g", title, temperature)
+}
+
+// ofFastest returns a method's speed end to end relative to the fastest.
+func (r *report) ofFastest(x *row) string {
+	for _, c := range r.Compared {
+		if c.Method == x.Method && c.Temperature == x.Temperature {
+			return c.Ratio.String()
+		}
+	}
+	return "1.00"
 }
 
 // promptFlags name the sets.
@@ -134,6 +210,10 @@ func runSpeed(ctx context.Context, l *lab) (string, error) {
 	if err != nil {
 		return "", err
 	}
+	fastest, err := r.fastest(0)
+	if err != nil {
+		return "", err
+	}
 	var all, by [][]string
 	for i := range r.Rows {
 		x := &r.Rows[i]
@@ -149,22 +229,22 @@ func runSpeed(ctx context.Context, l *lab) (string, error) {
 				return "", err
 			}
 			v := y.EndToEnd.Value
-			per = append(per, fmt.Sprintf("%.2f", v))
+			per = append(per, y.EndToEnd.String())
 			if n == 0 || v < low {
 				low = v
 			}
 			high = max(high, v)
 		}
 		if x.Spec == "ar" {
-			all = append(all, append(cells, "1.00", "1.00", "", ""))
+			all = append(all, append(cells, "1.00", "1.00", "", "", r.ofFastest(x)))
 			continue
 		}
-		all = append(all, append(cells, x.EndToEnd.String(), x.Decoding.String(), fmt.Sprintf("%.2f to %.2f", low, high), fmt.Sprintf("%.2f", x.Slowest)))
+		all = append(all, append(cells, x.EndToEnd.String(), x.Decoding.String(), fmt.Sprintf("%.2f to %.2f", low, high), fmt.Sprintf("%.2f", x.Slowest), r.ofFastest(x)))
 		by = append(by, per)
 	}
 	return wrap(fmt.Sprintf("%d prompts of the reporting part of six sets, after one of each to warm up, up to %d tokens, greedy, f32, %d times in turn. All outputs equal those of plain decoding. "+
-		"Speed-ups are ratios of totals with 95%% intervals over prompts.\n%s\n", r.Prompts, r.MaxTokens, r.Repeat, how)) +
-		markdown([]string{"method", "asks", "τ", "tokens/s", "end to end", "decoding", "by set, end to end", "slowest prompt, decoding"}, all) +
+		"Speed-ups are ratios of totals with 95%% intervals over prompts; \"of the fastest\" is a method's speed end to end over that of the fastest, on the same prompts.\n%s%s\n", r.Prompts, r.MaxTokens, r.Repeat, how, fastest)) +
+		markdown([]string{"method", "asks", "τ", "tokens/s", "end to end", "decoding", "by set, end to end", "slowest prompt, decoding", "of the fastest"}, all) +
 		"\n" + markdown(append([]string{"end to end, by set", "asks"}, sets...), by), nil
 }
 
@@ -204,17 +284,35 @@ func runPasses(ctx context.Context, l *lab) (string, error) {
 		}
 	}
 	sizes := []int{1, 2, 4, 8, 16, 32, 64}
-	if err := l.json(ctx, &d, "bench", "decode", "--rows", "1,2,4,8,16,32,64", "--json"); err != nil {
-		return "", err
+	// Products with fewer bits of the activations are another configuration of the device, and so another
+	// command.
+	var names []string
+	for _, of := range []struct {
+		flags []string
+		name  func(dtype string) string
+	}{
+		{[]string{"--dtype", "f32,bf16,q8"}, func(dtype string) string { return dtype }},
+		{[]string{"--dtype", "q8,q4", "--act-bits", "8"}, func(dtype string) string { return dtype + ", `--act-bits 8`" }},
+	} {
+		had := len(d.Passes)
+		all := d.Passes
+		d.Passes = nil
+		if err := l.json(ctx, &d, slices.Concat([]string{"bench", "decode", "--rows", "1,2,4,8,16,32,64"}, of.flags, []string{"--json"})...); err != nil {
+			return "", err
+		}
+		d.Passes = append(all, d.Passes...)
+		for _, p := range d.Passes[had:] {
+			names = append(names, of.name(strings.ToLower(p.Model)))
+		}
 	}
 	head := []string{"weights"}
 	for _, n := range sizes {
 		head = append(head, fmt.Sprint(n))
 	}
 	var rows [][]string
-	for _, p := range d.Passes {
-		if len(rows) == 0 || rows[len(rows)-1][0] != strings.ToLower(p.Model) {
-			rows = append(rows, []string{strings.ToLower(p.Model)})
+	for i, p := range d.Passes {
+		if len(rows) == 0 || rows[len(rows)-1][0] != names[i] {
+			rows = append(rows, []string{names[i]})
 		}
 		text := fmt.Sprintf("%.1f", p.Best)
 		if p.Rows > 1 {
@@ -228,7 +326,7 @@ func runPasses(ctx context.Context, l *lab) (string, error) {
 		}
 	}
 	return wrap("A pass of a 110M Llama with random weights over trees of 1 to 64 rows after 256 tokens, with logits of all rows: the best of 20, in ms; "+
-		"in brackets the cost relative to one row.\n\n") + markdown(head, rows), nil
+		"in brackets the cost relative to one row. Rows of one command took turns; `--act-bits 8` multiplies the weights by activations of 8 bits.\n\n") + markdown(head, rows), nil
 }
 
 func runQuickstart(ctx context.Context, l *lab) (string, error) {

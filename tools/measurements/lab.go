@@ -25,6 +25,32 @@ type lab struct {
 	talf string
 	// commands are those run since they were last cleared, as a reader would type them.
 	commands []string
+	// small: it takes few prompts, tokens and steps.
+	small bool
+}
+
+// amount is how much of something is made.
+func (l *lab) amount(n int) int {
+	if l.small {
+		n = max(n/100, 1)
+	}
+	return n
+}
+
+// scaled are the flags of talf bench. Small ones leave a prompt of each set, 16 tokens, and two
+// repetitions where there are several.
+func (l *lab) scaled(flags []string) []string {
+	flags = slices.Clone(flags)
+	if !l.small {
+		return flags
+	}
+	most := map[string]string{"--limit": "1", "--warmup": "0", "--max-tokens": "16", "--repeat": "2"}
+	for i := range flags[:max(len(flags)-1, 0)] {
+		if v, ok := most[flags[i]]; ok {
+			flags[i+1] = v
+		}
+	}
+	return flags
 }
 
 // open builds the program and unpacks models and prompts.
@@ -110,7 +136,7 @@ func (l *lab) json(ctx context.Context, into any, args ...string) error {
 
 // bench runs talf bench with flags and reads the report that it writes.
 func (l *lab) bench(ctx context.Context, name string, flags ...string) (*report, error) {
-	args := append([]string{"bench", "--model", l.path("gsm10m")}, flags...)
+	args := append([]string{"bench", "--model", l.path("gsm10m")}, l.scaled(flags)...)
 	l.commands = append(l.commands, typed(args))
 	out := filepath.Join(l.root, l.work, name+".json")
 	if _, err := l.exec(ctx, l.talf, append(slices.Clone(args), "--quiet", "--out", out)...); err != nil {
@@ -206,6 +232,9 @@ func (s *step) key(ctx context.Context, l *lab) (string, error) {
 		return "", err
 	}
 	key := s.of + " " + d
+	if l.small {
+		key = "small " + key
+	}
 	for _, a := range s.after {
 		k, err := a.key(ctx, l)
 		if err != nil {

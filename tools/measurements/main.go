@@ -4,6 +4,7 @@
 //
 //	go run -C tools ./measurements              # all, as make measurements does
 //	go run -C tools ./measurements speed depth  # these
+//	go run -C tools ./measurements -small speed # shows a table from a few prompts and steps, to try the program
 //	go run -C tools ./measurements -age         # which tables are older than the code
 //	go run -C tools ./measurements -quote       # the quoted figures alone, from the tables as they are
 package main
@@ -26,6 +27,7 @@ func main() {
 	flag.BoolVar(&o.age, "age", false, "say which tables are older than the code that they measure")
 	flag.BoolVar(&o.list, "list", false, "list the tables")
 	flag.BoolVar(&o.quote, "quote", false, "write the quoted figures alone")
+	flag.BoolVar(&o.small, "small", false, "take few prompts, tokens and steps, print the tables and write none")
 	flag.StringVar(&o.work, "work", ".cache/demo-large", "folder for models, labels, heads and results, in the repository")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
@@ -37,8 +39,8 @@ func main() {
 }
 
 type options struct {
-	age, list, quote bool
-	work             string
+	age, list, quote, small bool
+	work                    string
 }
 
 func run(ctx context.Context, o *options, names []string) error {
@@ -66,23 +68,27 @@ func run(ctx context.Context, o *options, names []string) error {
 	if err != nil {
 		return err
 	}
-	if dirty != "" {
+	if dirty != "" && !o.small {
 		return fmt.Errorf("commit these changes first, so that the tables can name what they measured:\n%s", dirty)
 	}
 	l, err := open(ctx, root, o.work)
 	if err != nil {
 		return err
 	}
+	l.small = o.small
 	for _, x := range pick {
 		fmt.Printf("%s: %s\n", x.name, x.doc)
 		if err := measure(ctx, l, x); err != nil {
 			return fmt.Errorf("%s: %w", x.name, err)
 		}
 	}
+	if o.small {
+		return nil
+	}
 	return quoteAll(root)
 }
 
-// measure runs an exhibit and writes it into its page.
+// measure runs an exhibit and writes it into its page, or prints it if it is small.
 func measure(ctx context.Context, l *lab, x *exhibit) error {
 	for _, s := range x.needs {
 		if err := s.make(ctx, l); err != nil {
@@ -108,6 +114,10 @@ func measure(ctx context.Context, l *lab, x *exhibit) error {
 		return err
 	}
 	h.Took = time.Since(began).Round(time.Second)
+	if l.small {
+		fmt.Print(h.String() + commands(l.commands) + "\n" + body)
+		return nil
+	}
 	return rewrite(filepath.Join(l.root, x.page), func(page string) (string, error) {
 		return replaceBlock(page, x.name, h.String()+commands(l.commands)+"\n"+strings.TrimSpace(body)+"\n")
 	})

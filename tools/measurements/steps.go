@@ -26,12 +26,12 @@ var answers = &step{
 		if err != nil {
 			return err
 		}
-		lines := bytes.SplitAfter(all, []byte("\n"))
-		if len(lines) < answersOf {
-			return fmt.Errorf("training.jsonl has %d prompts, want %d", len(lines), answersOf)
+		lines, most := bytes.SplitAfter(all, []byte("\n")), l.amount(answersOf)
+		if len(lines) < most {
+			return fmt.Errorf("training.jsonl has %d prompts, want %d", len(lines), most)
 		}
 		asked, unsorted := l.path("asked.jsonl"), l.path("answers.part.jsonl")
-		if err := os.WriteFile(filepath.Join(l.root, asked), bytes.Join(lines[:answersOf], nil), 0o644); err != nil {
+		if err := os.WriteFile(filepath.Join(l.root, asked), bytes.Join(lines[:most], nil), 0o644); err != nil {
 			return err
 		}
 		// generate goes on where a file of answers ends: those of other code must not stay.
@@ -86,7 +86,7 @@ var head = &step{
 			return err
 		}
 		_, err := l.run(ctx, "train", "--model", l.path("gsm10m"), "--data", l.path("labels"), "--out", l.path("head"),
-			"--stage", fmt.Sprintf("eagle:%d:lr=3e-3", eagleSteps), "--stage", fmt.Sprintf("talf:%d:lr=1.5e-3", talfSteps),
+			"--stage", fmt.Sprintf("eagle:%d:lr=3e-3", l.amount(eagleSteps)), "--stage", fmt.Sprintf("talf:%d:lr=1.5e-3", l.amount(talfSteps)),
 			"--rows", "1024", "--min-lr", "0.05", "--seed", "1", "--eval-every", "0", "--save-every", "200")
 		return err
 	},
@@ -120,5 +120,5 @@ func howHead(l *lab) (string, error) {
 	}
 	return fmt.Sprintf("The head was trained on the target's greedy answers to %d prompts that no table decodes: %d steps with `eagle`, %d with `talf`. "+
 		"Answers took %s, labels %s, training %s. The small language model (LM) comes with the repository.\n",
-		answersOf, eagleSteps, talfSteps, took[0], took[1], took[2]), nil
+		l.amount(answersOf), l.amount(eagleSteps), l.amount(talfSteps), took[0], took[1], took[2]), nil
 }
