@@ -16,6 +16,7 @@ type Automaton struct {
 	m     *machine
 	v     *Vocabulary
 	start *State
+	moves [len(utf8Ranges)][]move
 
 	mu   sync.Mutex // of what follows, and of the computation of masks
 	walk []*State
@@ -64,7 +65,7 @@ func NewAutomaton(g *Grammar, v *Vocabulary) (*Automaton, error) {
 	if err != nil {
 		return nil, fmt.Errorf("grammar: %w", err)
 	}
-	a := &Automaton{m: m, v: v, sums: newSums(g), room: limits.GrammarMasks}
+	a := &Automaton{m: m, v: v, moves: g.moves(), sums: newSums(g), room: limits.GrammarMasks}
 	// The first token may read differently, so the start is a state of its own.
 	s := m.start
 	a.start = newState(s.stacks, s.accept, len(s.next))
@@ -172,7 +173,7 @@ func (a *Automaton) compute(s *State) *mask {
 func (a *Automaton) plain(s *State) *mask {
 	t := a.trie(s)
 	w := walk{a: a, t: t, out: make(Mask, (a.v.size+63)/64)}
-	if err := w.below(s, 0, 0, int32(len(t.chars))); err != nil {
+	if err := w.whole(s); err != nil {
 		return &mask{err: err}
 	}
 	return &mask{bits: w.out}
@@ -185,15 +186,33 @@ type walk struct {
 	t      *trie
 	out    Mask
 	work   int
-	within bool    // stop where a state accepts
-	leave  []int32 // nodes where that was
-	depth  int32   // of the deepest stack, if within
+	within bool     // stop where a state accepts
+	leave  []int32  // nodes where that was
+	depth  int32    // of the deepest stack, if within
+	known  alphabet // whose tokens are in out
 }
 
 // take adds the tokens that end at a node.
 func (w *walk) take(n int32) {
 	for _, id := range w.t.ids[w.t.from[n]:w.t.from[n+1]] {
 		w.out[id>>6] |= 1 << (uint(id) & 63)
+	}
+}
+
+// charge adds the work of a step, which depends on the state alone, not on which transitions are known.
+func (w *walk) charge(from *State, class uint8) {
+	w.work += 1 + len(from.stacks)
+	if cost := int(from.cost[class].Load()); cost > common {
+		w.work += cost
+	} else {
+		w.work += cost / 4 // most steps of this kind are known already
+	}
+}
+
+// note takes note of a state that a token comes to.
+func (w *walk) note(s *State) {
+	for _, c := range s.stacks {
+		w.depth = max(w.depth, c.depth)
 	}
 }
 
@@ -206,16 +225,14 @@ func (w *walk) below(s *State, depth int, n, end int32) error {
 	at := a.walk
 	at[depth] = s
 	for n < end {
+		if t.made[n]&^w.known == 0 {
+			n = t.skip[n]
+			continue
+		}
 		d := t.depth[n]
 		from := at[d]
 		to := a.m.step(from, t.chars[n])
-		// What is charged depends on the state alone, not on which transitions are known.
-		w.work += 1 + len(from.stacks)
-		if cost := int(from.cost[a.m.g.class[t.chars[n]]].Load()); cost > common {
-			w.work += cost
-		} else {
-			w.work += cost / 4 // most steps of this kind are known already
-		}
+		w.charge(from, a.m.g.class[t.chars[n]])
 		if w.work > limits.GrammarWork {
 			return fmt.Errorf("grammar: %w", errAmbiguous)
 		}
@@ -229,9 +246,7 @@ func (w *walk) below(s *State, depth int, n, end int32) error {
 				n = t.skip[n]
 				continue
 			}
-			for _, c := range to.stacks {
-				w.depth = max(w.depth, c.depth)
-			}
+			w.note(to)
 		}
 		w.take(n)
 		at[d+1] = to

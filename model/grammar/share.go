@@ -19,11 +19,12 @@ import (
 
 // A head is what tokens do before they read beyond the end of what the head's stacks match.
 type head struct {
-	bits  Mask    // tokens that stay within
-	leave []int32 // trie nodes at which the end may first be reached
-	depth int32   // of the deepest stack
-	work  int     // that finding this took
-	err   error
+	bits   Mask    // tokens that stay within
+	leave  []int32 // trie nodes at which the end may first be reached
+	depth  int32   // of the deepest stack
+	beyond int     // nodes there and below
+	work   int     // that finding this took
+	err    error
 }
 
 func (h *head) size() int { return 256 + 8*len(h.bits) + 4*len(h.leave) }
@@ -109,15 +110,16 @@ func (m *machine) headOf(s *State, base *cell) *State {
 	return nil
 }
 
-// rich reports whether so many bytes may follow s that its tokens take long to find.
+// rich reports whether a large part of the trie begins with bytes that may follow s.
 func (a *Automaton) rich(s *State) bool {
+	t := a.trie(s)
 	n := 0
-	for class, c := range a.m.g.members {
-		if a.m.step(s, c) != nil {
-			n += a.m.g.count[class]
+	for c, nodes := range t.nodes {
+		if nodes > 0 && a.m.step(s, byte(c)) != nil {
+			n += int(nodes)
 		}
 	}
-	return n > 64
+	return n > len(t.chars)/16
 }
 
 // head returns what tokens do within the stacks of s above base, nil if that is of no use.
@@ -138,12 +140,15 @@ func (a *Automaton) head(s *State, base *cell) *head {
 		} else {
 			t := a.trie(s)
 			w := walk{a: a, t: t, out: h.bits, within: base != nil}
-			h.err = w.below(from, 0, 0, int32(len(t.chars)))
+			h.err = w.whole(from)
 			h.leave, h.depth, h.work = w.leave, w.depth, w.work
+			for _, n := range w.leave {
+				h.beyond += int(t.skip[n] - n)
+			}
 		}
 		a.v.heads.keep(k, h)
 	}
-	if h.bits == nil || base != nil && max(h.depth, base.depth) > limits.GrammarDepth/4 {
+	if h.bits == nil || h.beyond > len(a.trie(s).chars)/16 || base != nil && max(h.depth, base.depth) > limits.GrammarDepth/4 {
 		return nil
 	}
 	return h
@@ -154,8 +159,13 @@ func (a *Automaton) shared(s *State) (*mask, bool) {
 	if !a.rich(s) {
 		return nil, false
 	}
+	// What may end after any byte, such as what a pattern allows, has the rest of its string above the base, too.
 	base := a.base(s)
 	h := a.head(s, base)
+	for try := 0; h == nil && base != nil && try < maxTries; try++ {
+		base = base.below
+		h = a.head(s, base)
+	}
 	if h == nil {
 		return nil, false
 	}
@@ -178,6 +188,9 @@ func (a *Automaton) shared(s *State) (*mask, bool) {
 	}
 	return &mask{bits: w.out}, true
 }
+
+// maxTries bounds the heads that are of no use before one is, of a state.
+const maxTries = 3
 
 // maxHead bounds the cells of a head. Strings have below a hundred.
 const maxHead = 1 << 11

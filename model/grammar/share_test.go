@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"slices"
+	"strings"
 	"testing"
 )
 
@@ -83,8 +84,18 @@ func TestSharedMasksAreThoseOfTheTrie(t *testing.T) {
 		}
 		tokens = append(tokens, text)
 	}
+	for range 500 { // words of one kind of characters or several, up to some that are longer than most
+		kinds := []string{"abh", "AZ", "07", "-", "_ ", "./", "é¡ʯ", "~!"}
+		r.Shuffle(len(kinds), func(i, j int) { kinds[i], kinds[j] = kinds[j], kinds[i] })
+		from := []rune(strings.Join(kinds[:1+r.IntN(3)], ""))
+		text := ""
+		for range 1 + r.IntN(1+r.IntN(36)) {
+			text += string(from[r.IntN(len(from))])
+		}
+		tokens = append(tokens, text)
+	}
 	v := words(t, tokens)
-	used, again := 0, 0
+	used, again, free := 0, 0, 0
 	for trial := range 120 {
 		b := NewBuilder()
 		rule := b.Rule("r")
@@ -103,8 +114,18 @@ func TestSharedMasksAreThoseOfTheTrie(t *testing.T) {
 				a.mu.Lock()
 				heads := len(v.heads.kept)
 				m, ok := a.shared(s)
-				plain := a.plain(s)
+				plain, known := a.plain(s), walk{a: a, t: a.trie(s)}
+				if known.free(s) != 0 {
+					free++
+				}
+				each := walk{a: a, t: a.trie(s), out: make(Mask, (v.size+63)/64)}
+				if err := each.below(s, 0, 0, int32(len(each.t.chars))); err != nil {
+					t.Fatal(err)
+				}
 				a.mu.Unlock()
+				if !slices.Equal(plain.bits, each.out) {
+					t.Fatalf("trial %d: %d tokens, each by itself gives %d", trial, plain.bits.Count(), each.out.Count())
+				}
 				if ok {
 					used++
 					if len(v.heads.kept) == heads {
@@ -127,7 +148,7 @@ func TestSharedMasksAreThoseOfTheTrie(t *testing.T) {
 			}
 		}
 	}
-	if t.Logf("%d masks by %d heads, %d of them by heads that were known", used, len(v.heads.kept), again); used < 1000 || again < used/2 {
+	if t.Logf("%d masks by %d heads, %d of them by heads that were known; %d with free characters", used, len(v.heads.kept), again, free); used < 1000 || again < used/2 || free < 1000 {
 		t.Error("that tests too little")
 	}
 }

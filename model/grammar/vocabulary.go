@@ -52,7 +52,10 @@ type trie struct {
 	depth []uint16 // [node] bytes before chars
 	from  []int32  // [node+1] the tokens that end there are ids[from[i]:from[i+1]]
 	ids   []int32
-	deep  int // bytes of the longest token
+	deep  int        // bytes of the longest token
+	made  []alphabet // [node] of all tokens that end there or below
+	nodes [256]int32 // below the root, by the byte that leads there
+	masks *alphabetMasks
 }
 
 // maxToken bounds the bytes of a token that is text. The longest of published vocabularies have
@@ -60,7 +63,7 @@ type trie struct {
 const maxToken = 4096
 
 func newTrie(size int, text func(id int32) ([]byte, bool)) trie {
-	t := trie{text: make([][]byte, size)}
+	t := trie{text: make([][]byte, size), masks: new(alphabetMasks)}
 	for id := range int32(size) {
 		// A token without bytes would let an answer go on for ever.
 		if b, ok := text(id); ok && len(b) > 0 && len(b) <= maxToken {
@@ -87,6 +90,11 @@ func newTrie(size int, text func(id int32) ([]byte, bool)) trie {
 			t.skip = append(t.skip, 0)
 			t.depth = append(t.depth, uint16(d))
 			t.from = append(t.from, int32(i))
+			t.made = append(t.made, 0)
+		}
+		made := alphabetOf(b)
+		for _, n := range open {
+			t.made[n] |= made
 		}
 		last = b
 		t.deep = max(t.deep, len(b))
@@ -95,5 +103,8 @@ func newTrie(size int, text func(id int32) ([]byte, bool)) trie {
 		t.skip[n] = int32(len(t.chars))
 	}
 	t.from = append(t.from, int32(len(t.ids)))
+	for n := int32(0); n < int32(len(t.chars)); n = t.skip[n] {
+		t.nodes[t.chars[n]] = t.skip[n] - n
+	}
 	return t
 }
