@@ -17,6 +17,7 @@ import (
 	"context"
 	"time"
 
+	"talf/infer/experts"
 	"talf/model"
 	"talf/tree"
 )
@@ -257,6 +258,7 @@ type Timing struct {
 	Steps int // passes of the source that answered this sequence
 	Asked int // nodes that they answered it for
 
+	Experts  experts.Read  // that the target's pass read
 	Verify   time.Duration // the target's pass
 	Draft    time.Duration // the source's passes
 	Overhead time.Duration // trees, verdict, bookkeeping; not the request's Trace

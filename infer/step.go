@@ -7,6 +7,7 @@ import (
 	"slices"
 	"time"
 
+	"talf/infer/experts"
 	"talf/model"
 )
 
@@ -21,6 +22,7 @@ type Pass struct {
 	Took    time.Duration // all of the step
 	Delayed int           // sequences whose prompts had to wait because the KV pool was full
 	Dropped int           // sequences preempted
+	Experts experts.Read  // that the target's pass read
 }
 
 // LastPass returns what the last step did. It is zero if the step failed or had nothing to do.
@@ -73,7 +75,7 @@ func (e *Engine) Step(ctx context.Context, seqs []*Sequence) error {
 	}
 	pass.Verify = e.now().Sub(start)
 	pass.Rows = e.rows()
-
+	pass.Experts = experts.Last(e.Target)
 	for i, s := range e.owners {
 		if s.reason != "" {
 			continue // cancelled by another's Trace
@@ -92,7 +94,7 @@ func (e *Engine) Step(ctx context.Context, seqs []*Sequence) error {
 		pass.Trees++
 		s.stats.Draft += pass.Draft
 		s.stats.Verify += pass.Verify
-		s.timing.Rows, s.timing.Nodes, s.timing.Verify = pass.Rows, e.jobs[i].Tree.Len(), pass.Verify
+		s.timing.Rows, s.timing.Nodes, s.timing.Verify, s.timing.Experts = pass.Rows, e.jobs[i].Tree.Len(), pass.Verify, pass.Experts
 		s.finishRound(e, rows[i])
 		took := e.now().Sub(begin)
 		s.stats.Decode += took

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"slices"
 
+	"talf/infer/experts"
 	"talf/infer/prefix"
 	"talf/model"
 )
@@ -22,6 +23,7 @@ type ModelTarget struct {
 	outs []modelRows
 	tops []passTop
 	one  [1]int32 // of Argmax
+	experts.Meter
 }
 
 // A passTop holds the k most likely tokens of every row of a pass. A drafter that
@@ -132,6 +134,7 @@ func (t *ModelTarget) Score(ctx context.Context, jobs []Job) ([]Rows, error) {
 	for i := range t.tops {
 		t.tops[i].done, t.tops[i].sure = false, false
 	}
+	t.Begin(t.m)
 	out, err := t.m.Forward(ctx, t.segs)
 	for errors.Is(err, model.ErrKVFull) && t.kept.Evict() {
 		out, err = t.m.Forward(ctx, t.segs)
@@ -142,6 +145,7 @@ func (t *ModelTarget) Score(ctx context.Context, jobs []Job) ([]Rows, error) {
 		}
 		return nil, err
 	}
+	t.End(t.m)
 	t.outs = slices.Grow(t.outs[:0], len(jobs))[:len(jobs)]
 	for i := range jobs {
 		t.outs[i] = modelRows{t: t, out: out, seg: i}

@@ -8,6 +8,7 @@ import (
 	"talf/infer"
 	"talf/infer/budget"
 	"talf/infer/draft/cost"
+	"talf/infer/experts"
 	"talf/tree"
 )
 
@@ -26,7 +27,7 @@ func TestWhatIsUnreadIsReadOnlyIfItPays(t *testing.T) {
 	var m cost.Model
 	for rows := 1; rows <= 1024; rows *= 2 {
 		for range 10 {
-			m.AddTarget(rows, target+row*float64(rows))
+			m.AddTarget(rows, experts.Read{}, target+row*float64(rows))
 		}
 	}
 	for x := 1.0; x <= 16; x++ {

@@ -13,6 +13,7 @@ import (
 	"talf/infer/draft"
 	"talf/infer/draft/cost"
 	"talf/infer/draft/drafttest"
+	"talf/infer/experts"
 	"talf/infer/loop"
 	"talf/infer/verify"
 	"talf/tree"
@@ -199,7 +200,7 @@ func TestWhatIsKeptAreTreesWithinTheBound(t *testing.T) {
 			var m cost.Model
 			for rows := 1; rows < 4096; rows *= 2 {
 				for range 10 {
-					m.AddTarget(rows, 1e-3+row*float64(rows))
+					m.AddTarget(rows, experts.Read{}, 1e-3+row*float64(rows))
 				}
 			}
 			const bound = 50
@@ -252,7 +253,7 @@ func TestRowsGoToWhoIsRight(t *testing.T) {
 	var m cost.Model
 	for rows := 1; rows <= 64; rows *= 2 {
 		for range 10 {
-			m.AddTarget(rows, 1e-3+2e-4*float64(rows))
+			m.AddTarget(rows, experts.Read{}, 1e-3+2e-4*float64(rows))
 		}
 	}
 	u := budget.New(&m, 0)
@@ -284,7 +285,7 @@ func TestDraftersThatCostMoreThanTheyBringRest(t *testing.T) {
 	var m cost.Model
 	for rows := 1; rows <= 128; rows *= 2 {
 		for range 10 {
-			m.AddTarget(rows, 1e-3+1e-4*float64(rows))
+			m.AddTarget(rows, experts.Read{}, 1e-3+1e-4*float64(rows))
 		}
 	}
 	u := budget.New(&m, 0)

@@ -35,7 +35,7 @@ func (c *costs) add(p *infer.Pass) {
 	c.trees = p.Rows - p.Prompt
 	if p.Prompt == 0 {
 		c.mixed = 0
-		c.model.AddTarget(p.Rows, p.Verify.Seconds())
+		c.model.AddTarget(p.Rows, p.Experts, p.Verify.Seconds())
 		c.model.AddRest(p.Trees, max(0, (p.Took-p.Verify-p.Draft).Seconds()))
 	} else {
 		c.mixed++

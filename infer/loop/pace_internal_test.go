@@ -7,6 +7,7 @@ import (
 
 	"talf/infer"
 	"talf/infer/draft/cost"
+	"talf/infer/experts"
 )
 
 // A pass over n rows takes 10 ms and 1 ms more for each row but the first; the rest of a round
@@ -22,7 +23,7 @@ func costsOfPasses() *cost.Model {
 	m := &cost.Model{}
 	for range 50 {
 		for rows := 1; rows <= 64; rows *= 2 {
-			m.AddTarget(rows, float64(9+rows)/1000)
+			m.AddTarget(rows, experts.Read{}, float64(9+rows)/1000)
 		}
 		for n := 1; n <= 4; n++ {
 			m.AddRest(n, float64(n)/1000)

@@ -77,8 +77,12 @@ type PassRow struct {
 	Attention float64 `json:"attention_share"`
 	// Of a model with experts: those that a pass reads of a layer, the mean over the layers that have
 	// some, and by layer, 0 for one that has none.
-	Experts float64   `json:"experts,omitempty"`
-	ByLayer []float64 `json:"experts_by_layer,omitempty"`
+	Experts float64 `json:"experts,omitempty"`
+	// What the cost model that draft methods follow expects of such trees, from passes over others of
+	// 1, 2, 4, … rows: experts of a layer, and ms.
+	Expected  float64   `json:"experts_expected,omitempty"`
+	Predicted float64   `json:"predicted_ms,omitempty"`
+	ByLayer   []float64 `json:"experts_by_layer,omitempty"`
 }
 
 // OfRead returns the share of the read bandwidth that the median pass reaches. It compares
@@ -108,6 +112,7 @@ func Passes(ctx context.Context, models []PassModel, c PassConfig) ([]PassRow, e
 		rows    [][]pass // by size; a prompt's last
 		reads   []float64
 		experts [][]int // by size and layer: experts that all passes read
+		costs   costs
 	}
 	sizes := c.Rows
 	if c.Prompt > 0 {
@@ -139,6 +144,9 @@ func Passes(ctx context.Context, models []PassModel, c PassConfig) ([]PassRow, e
 			s := &all[i]
 			if m.Read != nil && rep > 0 {
 				s.reads = append(s.reads, m.Read())
+			}
+			if err := s.costs.learn(ctx, m.Model, s.seq, slices.Max(c.Rows), r, rep == 0); err != nil {
+				return nil, fmt.Errorf("%s: %w", m.Name, err)
 			}
 			for k, t := range trees {
 				m.Device.take()
@@ -195,6 +203,8 @@ func Passes(ctx context.Context, models []PassModel, c PassConfig) ([]PassRow, e
 			}
 			if row.Prompt {
 				row.Context = 0
+			} else {
+				row.Expected, row.Predicted = s.costs.predict(n)
 			}
 			row.Bandwidth = float64(row.Bytes) / (row.Best / 1e3)
 			if len(s.reads) > 0 {
@@ -244,13 +254,13 @@ func ms(d time.Duration) float64 { return d.Seconds() * 1e3 }
 
 func ratio(a, b time.Duration) float64 { return float64(a) / float64(max(b, 1)) }
 
-// PassTable lays out the rows; models with experts have a column of those that a pass reads of each
-// layer.
+// PassTable lays out the rows; models with experts have columns of those that a pass reads of each
+// layer, and of what the cost model of draft methods says of such passes, compared with the median.
 func PassTable(rows []PassRow) table.Table {
 	t := table.Table{Header: []string{"weights", "context", "rows", "ms, best", "ms, median", "cost over one", "by medians", "tokens/s", "GB/s", "of read", "attention"}}
 	mixtures := slices.ContainsFunc(rows, func(r PassRow) bool { return r.Experts > 0 })
 	if mixtures {
-		t.Header = append(t.Header, "experts")
+		t.Header = append(t.Header, "experts", "expected", "ms, predicted")
 	}
 	for i := range rows {
 		r := &rows[i]
@@ -269,7 +279,11 @@ func PassTable(rows []PassRow) table.Table {
 		})
 		if mixtures {
 			last := &t.Cells[len(t.Cells)-1]
-			*last = append(*last, fmt.Sprintf("%.1f", r.Experts))
+			expected, predicted := "–", "–"
+			if r.Predicted > 0 {
+				expected, predicted = fmt.Sprintf("%.1f", r.Expected), fmt.Sprintf("%.2f (%+.0f%%)", r.Predicted, 100*(r.Predicted/r.Median-1))
+			}
+			*last = append(*last, fmt.Sprintf("%.1f", r.Experts), expected, predicted)
 		}
 	}
 	return t

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"talf/infer"
+	"talf/infer/experts"
 	"talf/model"
 	"talf/tree"
 )
@@ -159,6 +160,9 @@ func (x *tapeTarget) Score(ctx context.Context, jobs []infer.Job) ([]infer.Rows,
 	t.open.Target = Pass{Rows: j.Tree.Len(), At: t.at, Loop: t.now().Sub(since)}
 	return rows, err
 }
+
+// Experts are those of the target, which methods follow here as elsewhere.
+func (x *tapeTarget) Experts() experts.Read { return experts.Last(x.Target) }
 
 func (x *tapeTarget) Commit(id infer.SeqID, path []int) error {
 	t := x.t

@@ -440,7 +440,7 @@ func (a *chooser) took(t infer.Timing) {
 	s.length.Have += float64(a.round)
 	a.idle++
 	a.others = t.Rows - t.Nodes
-	a.meter.Add(&s.pass, t.Rows, t.Verify.Seconds())
+	a.meter.Add(&s.pass, t.Rows, t.Experts, t.Verify.Seconds())
 	s.level = a.meter.Level
 	s.drafts++
 	if t.Nodes == 1 {
@@ -479,7 +479,7 @@ func (a *chooser) took(t infer.Timing) {
 			c.since, c.burst = 0, max(0, c.burst-1)
 		}
 		if c.traits.Took != nil {
-			t.Verify = time.Duration(s.pass.Cost(t.Rows) * a.meter.Level * float64(time.Second))
+			t.Verify = time.Duration(s.pass.CostOf(t.Rows, t.Experts) * a.meter.Level * float64(time.Second))
 			c.traits.Took(t)
 		}
 	}

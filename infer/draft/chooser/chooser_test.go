@@ -11,6 +11,7 @@ import (
 
 	"talf/infer"
 	"talf/infer/draft/cost"
+	"talf/infer/experts"
 	"talf/tree"
 )
 
@@ -21,7 +22,7 @@ func close1(a, b float64) bool { return math.Abs(a-b) <= 1e-6 }
 func tenth(arms ...*arm) *chooser {
 	a := &chooser{shared: &shared{}, all: arms, chosen: -1}
 	for _, rows := range []int{1, 2, 4, 5, 9, 17, 33, 65, 129, 257, 513} {
-		a.shared.pass.Add(rows, 1+0.1*float64(rows-1), 1)
+		a.shared.pass.Add(rows, experts.Read{}, 1+0.1*float64(rows-1), 1)
 	}
 	return a
 }

@@ -4,6 +4,8 @@ import (
 	"math"
 	"math/rand/v2"
 	"testing"
+
+	"talf/infer/experts"
 )
 
 // A busy machine, a longer context and interrupted passes change how long passes take, but not
@@ -27,7 +29,7 @@ func TestCurveIsThatOfAQuietMachine(t *testing.T) {
 		if rng.Float64() < 0.03 {
 			took *= 10
 		}
-		m.Add(&c, rows, took)
+		m.Add(&c, rows, experts.Read{}, took)
 	}
 	for _, rows := range []int{2, 4, 8, 16} {
 		if got := c.Cost(rows) / c.Cost(1); math.Abs(got/want(rows)-1) > 0.15 {
@@ -44,15 +46,15 @@ func TestAPassThatIsInterruptedIsForgotten(t *testing.T) {
 	var c Curve
 	var m Meter
 	for range 20 {
-		m.Add(&c, 1, 1e-3)
+		m.Add(&c, 1, experts.Read{}, 1e-3)
 	}
-	m.Add(&c, 8, 50e-3)
+	m.Add(&c, 8, experts.Read{}, 50e-3)
 	if got := c.Cost(8); got > 2.5 {
 		t.Errorf("8 rows are taken to cost %.1f after one pass, want at most 2.5", got)
 	}
 	for range 40 {
-		m.Add(&c, 1, 1e-3)
-		m.Add(&c, 8, 1.2e-3)
+		m.Add(&c, 1, experts.Read{}, 1e-3)
+		m.Add(&c, 8, experts.Read{}, 1.2e-3)
 	}
 	if got := c.Cost(8); math.Abs(got-1.2) > 0.15 {
 		t.Errorf("8 rows are taken to cost %.2f, want about 1.2", got)
@@ -64,12 +66,12 @@ func TestMetersFollowTheRequest(t *testing.T) {
 	var c Curve
 	m := Meter{}
 	for range 50 {
-		m.Add(&c, 1, 1e-3)
-		m.Add(&c, 4, 1.5e-3)
+		m.Add(&c, 1, experts.Read{}, 1e-3)
+		m.Add(&c, 4, experts.Read{}, 1.5e-3)
 	}
 	next := Meter{Level: m.Level}
 	for range 3 {
-		next.Add(&c, 1, 2e-3)
+		next.Add(&c, 1, experts.Read{}, 2e-3)
 	}
 	if got := next.Level; got < 1.8e-3 || got > 2.1e-3 {
 		t.Errorf("a pass is taken to take %.4f s after three, want about 0.002", got)
@@ -87,11 +89,11 @@ func TestCurveNeverFalls(t *testing.T) {
 	}
 	var m Meter
 	for i, rows := range []int{1, 16, 4, 2, 40, 300, 9, 4096} {
-		m.Add(&c, rows, 1e-3/float64(i+1))
+		m.Add(&c, rows, experts.Read{}, 1e-3/float64(i+1))
 	}
-	m.Add(&c, 0, 1)
-	m.Add(&c, 3, 0)
-	m.Add(&c, 3, math.NaN())
+	m.Add(&c, 0, experts.Read{}, 1)
+	m.Add(&c, 3, experts.Read{}, 0)
+	m.Add(&c, 3, experts.Read{}, math.NaN())
 	last := 0.0
 	for rows := 1; rows <= 5000; rows++ {
 		got := c.Cost(rows)

@@ -1,5 +1,7 @@
 package cost
 
+import "talf/infer/experts"
+
 // A Meter is how long a pass takes now, in seconds per unit of a Curve's cost: a moving mean of
 // recent passes with deviations clipped, so that a pass during which the machine did other work
 // moves it little.
@@ -13,23 +15,23 @@ const (
 	firstStep = 0.6 // largest relative deviation of a sequence's first pass
 )
 
-// Add takes the seconds that a pass of rows took, and updates c.
-func (m *Meter) Add(c *Curve, rows int, seconds float64) {
+// Add takes the seconds that a pass of rows took, which read these experts, and updates c.
+func (m *Meter) Add(c *Curve, rows int, x experts.Read, seconds float64) {
 	if rows < 1 || !(seconds > 0) {
 		return
 	}
 	if m.Level == 0 {
 		m.Level = seconds
-		if k := c.Cost(rows); k > 0 {
+		if k := c.CostOf(rows, x); k > 0 {
 			m.Level /= k
 		}
-		c.Add(rows, 1, 0)
+		c.Add(rows, x, 1, 0)
 		m.N = 1
 		return
 	}
 	cost := seconds / m.Level
 	if !c.Knows(rows) {
-		c.Add(rows, cost, 1)
+		c.Add(rows, x, cost, 1)
 		m.N++
 		return
 	}
@@ -38,7 +40,7 @@ func (m *Meter) Add(c *Curve, rows int, seconds float64) {
 	if m.N <= 2 {
 		most = firstStep
 	}
-	off := clip(cost/c.Cost(rows)-1, most)
-	c.Add(rows, cost, 1-step)
+	off := clip(cost/c.CostOf(rows, x)-1, most)
+	c.Add(rows, x, cost, 1-step)
 	m.Level *= 1 + step*off
 }

@@ -1,6 +1,10 @@
 package cost
 
-import "slices"
+import (
+	"slices"
+
+	"talf/infer/experts"
+)
 
 // A Model is what the passes of rounds cost now, in seconds: learned while they run, and the one
 // thing that everything which shares passes looks at. The zero value knows nothing.
@@ -20,10 +24,11 @@ type Model struct {
 	rest           Affine // the rest of a round, by sequences
 }
 
-// AddTarget takes the measure of a pass of the target over draft trees alone.
-func (m *Model) AddTarget(rows int, seconds float64) {
+// AddTarget takes the measure of a pass of the target over draft trees alone, which read these
+// experts.
+func (m *Model) AddTarget(rows int, x experts.Read, seconds float64) {
 	was := m.meter.Level
-	m.meter.Add(&m.curve, rows, seconds)
+	m.meter.Add(&m.curve, rows, x, seconds)
 	if n := float64(m.prompts); n > 0 && m.mixed == known {
 		// Passes with prompts were told right, and are to be: what trees cost less, prompts cost more.
 		base := m.curve.Cost(m.beside)

@@ -4,6 +4,8 @@ import (
 	"math"
 	"math/rand/v2"
 	"testing"
+
+	"talf/infer/experts"
 )
 
 // A model tells rows of trees from rows of prompts, and follows contexts that grow while prompts
@@ -20,7 +22,7 @@ func TestAModelFollowsPassesThatReadPrompts(t *testing.T) {
 	const base, row, prompt = 1e-3, 1e-4, 3e-5
 	for range 40 {
 		for rows := 1; rows <= 32; rows *= 2 {
-			m.AddTarget(rows, (base+row*float64(rows))*noise())
+			m.AddTarget(rows, experts.Read{}, (base+row*float64(rows))*noise())
 		}
 	}
 	near := func(what string, got, want, by float64) {
@@ -42,7 +44,7 @@ func TestAModelFollowsPassesThatReadPrompts(t *testing.T) {
 	for i := range 400 { // everything becomes three times as expensive
 		longer := 1 + 2*float64(i)/400
 		if i%16 == 0 {
-			m.AddTarget(4, longer*(base+4*row)*noise())
+			m.AddTarget(4, experts.Read{}, longer*(base+4*row)*noise())
 			continue
 		}
 		m.AddPrompts(4, 30, longer*(base+4*row+prompt*30)*noise())

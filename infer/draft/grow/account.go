@@ -110,7 +110,7 @@ func (a *Account) took(t infer.Timing, tokens, limit, most int) {
 	defer a.mu.Unlock()
 	a.rounds++
 	a.others = t.Rows - t.Nodes
-	a.meter.Add(&a.curve, t.Rows, t.Verify.Seconds())
+	a.meter.Add(&a.curve, t.Rows, t.Experts, t.Verify.Seconds())
 	switch {
 	case t.Nodes > 1:
 		a.bare = 0
