@@ -738,7 +738,7 @@ DEVICE void prepare(const PrepareArgs &a) {
   bool live = h < heads, value = h >= a.q_heads + a.kv.heads, key = !value && h >= a.q_heads;
   Row row = a.rows[r];
   float *x = a.qkv + (r * heads + (live ? h : 0)) * dim, *y = turned[warp];
-  for (int i = lane; i < dim; i += 32) y[i] = x[i];
+  for (int i = lane; i < dim; i += 32) y[i] = live ? x[i] : 0; // another block's warp writes head 0
   const float *w = key ? a.k_weight : a.q_weight, *b = key ? a.k_bias : a.q_bias;
   if (!value && w) { // a lane's own elements alone
     float mean = 0, s = 0;
