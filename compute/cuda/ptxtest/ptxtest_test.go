@@ -1,0 +1,305 @@
+package ptxtest_test
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"math"
+	"math/big"
+	"math/rand/v2"
+	"os"
+	"slices"
+	"strings"
+	"testing"
+
+	"talf/compute/cuda/ptxtest"
+)
+
+const version = ".version 7.8\n.target sm_80\n.address_size 64\n"
+
+// entry returns a kernel of blocks of 64 threads with two pointers, %a and %b, a thread's number %t,
+// and addresses of its words, %at and %bt.
+func entry(shared, body string) string {
+	return version + `.visible .entry k(
+	.param .align 8 .b8 k_param_0[16]
+)
+.maxntid 64, 1, 1
+{
+	.reg .pred %p<4>;
+	.reg .b32 %r<16>;
+	.reg .f32 %f<16>;
+	.reg .b64 %rd<16>;
+	.reg .b32 %t;
+	.reg .b32 %c;
+	.reg .b64 %a;
+	.reg .b64 %b;
+	.reg .b64 %at;
+	.reg .b64 %bt;
+	.reg .b64 %four;
+` + shared + `
+	mov.u32 %t, %tid.x;
+	mov.u32 %c, %ctaid.x;
+	ld.param.u64 %a, [k_param_0];
+	ld.param.u64 %b, [k_param_0+8];
+	mul.wide.u32 %four, %t, 4;
+	add.s64 %at, %a, %four;
+	add.s64 %bt, %b, %four;
+` + body + `
+	ret;
+}
+`
+}
+
+const words = 64
+
+// launch runs entry's kernel with two allocations of a word for each thread, the second of which
+// has been written, and returns both.
+func launch(t *testing.T, ptx string, blocks int, seed uint64) (a, b []byte, d *ptxtest.Device, err error) {
+	t.Helper()
+	m, err := ptxtest.Parse(ptx)
+	if err != nil {
+		t.Fatal(err)
+	}
+	d = ptxtest.NewDevice(seed)
+	a, b = make([]byte, 4*words), make([]byte, 4*words)
+	for i := range words {
+		binary.LittleEndian.PutUint32(b[4*i:], uint32(i))
+	}
+	const atA, atB = 0x10000, 0x20000
+	if err := errors.Join(d.Map(atA, a), d.Map(atB, b), d.Written(atB, len(b))); err != nil {
+		t.Fatal(err)
+	}
+	args := binary.LittleEndian.AppendUint64(binary.LittleEndian.AppendUint64(nil, atA), atB)
+	return a, b, d, d.Launch(m.Kernel("k"), [3]int{blocks, 1, 1}, 64, args)
+}
+
+func TestShippedKernelsAreRead(t *testing.T) {
+	text, err := os.ReadFile("../kernels.ptx")
+	if err != nil {
+		t.Fatal(err)
+	}
+	m, err := ptxtest.Parse(string(text))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if want := strings.Count(string(text), ".entry "); m.Len() != want || want == 0 {
+		t.Errorf("%d kernels, want %d", m.Len(), want)
+	}
+}
+
+func TestWhatIsNotKnownIsRefused(t *testing.T) {
+	for _, c := range []struct{ body, want string }{
+		{"ex2.approx.f32 %f1, %f2;", "ex2.approx.f32 is not known"},
+		{"add.s32 %r1, %r2;", "2 operands, want 3"},
+		{"add.s32 %r1, %rd2, %r3;", "another width"},
+		{"mov.u32 %r1, %laneid;", `"%laneid" is not known`},
+		{"bra $L_nowhere;", "label $L_nowhere is not there"},
+		{"mma.sync.aligned.m16n8k8.row.col.f32.tf32.tf32.f32 {%f1}, {%r1}, {%r2}, {%f1};", "is not known"},
+		{"ld.global.v4.f32 {%f1,%f2}, [%a];", "2 elements, want 4"},
+		{"setp.nan.f32 %p1, %f1, %f2;", "comparison nan"},
+		{"@%q9 ret;", "is no predicate"},
+		{"bar.sync 1;", "is not known"},
+	} {
+		_, err := ptxtest.Parse(entry("", c.body))
+		if err == nil || !strings.Contains(err.Error(), c.want) || !strings.Contains(err.Error(), "line 28: ") {
+			t.Errorf("%s: %v, want line 28 and %q", c.body, err, c.want)
+		}
+	}
+}
+
+// store writes %r1 to the thread's word of a.
+const store = "st.global.u32 [%at], %r1;"
+
+func TestFaultsAreFound(t *testing.T) {
+	const buffer = ".shared .align 16 .b8 s[256]; .shared .align 16 .b8 other[16];"
+	const place = "mov.u64 %rd1, s; add.s64 %rd2, %rd1, %four;"
+	for _, c := range []struct{ name, shared, body, want string }{
+		{"nothing", buffer, place + "ld.global.u32 %r1, [%bt]; st.shared.u32 [%rd2], %r1; bar.sync 0; ld.shared.u32 %r1, [s+252];" + store, ""},
+		{"a load behind an allocation", "", "ld.global.u32 %r1, [%bt+4];", "0 bytes behind the end of an allocation of 256 bytes"},
+		{"a load before an allocation", "", "ld.global.u32 %r1, [%bt+-4];", "4 bytes before an allocation of 256 bytes"},
+		{"a load behind a shared variable", buffer, "ld.shared.u32 %r1, [s+256];", "beyond the end of shared variable s"},
+		{"a load before a shared variable", buffer, "ld.shared.u32 %r1, [s+-4];", "outside of shared variables"},
+		{"a wide load at an odd place", "", "ld.global.v4.u32 {%r1,%r2,%r3,%r4}, [%b+4];", "no multiple of that"},
+		{"a branch on what nobody wrote", "", "ld.global.u32 %r1, [%at]; setp.eq.s32 %p1, %r1, 0; @%p1 bra $L_1; $L_1: ret;", "the predicate comes from memory that nobody wrote"},
+		{"an address of a register that nobody wrote", "", "ld.global.u32 %r1, [%rd9];", "the address comes from memory that nobody wrote"},
+		{"a race within a block", buffer, "st.shared.u32 [s], %t;", "a store without an order"},
+		{"a barrier that is missing", buffer, place + "st.shared.u32 [%rd2], %t; ld.shared.u32 %r1, [s+252];", "without an order"},
+		{"a barrier behind a load that is missing", buffer, place + "st.shared.u32 [%rd2], %t; bar.sync 0; ld.shared.u32 %r1, [s+252]; st.shared.u32 [%rd2], %r1;", "without an order"},
+		{"a race of single bytes", buffer, "cvt.u64.u32 %rd1, %t; shr.u64 %rd1, %rd1, 1; mov.u64 %rd2, s; add.s64 %rd2, %rd2, %rd1; st.shared.u8 [%rd2], %t;", "a store without an order"},
+		{"single bytes", buffer, "cvt.u64.u32 %rd1, %t; mov.u64 %rd2, s; add.s64 %rd2, %rd2, %rd1; st.shared.u8 [%rd2], %t;", ""},
+		{"what the launch writes, loaded as read-only", "", "st.global.u32 [%at], %t; ld.global.nc.u32 %r1, [%at];", "read-only"},
+		{"a barrier in a branch", "", "setp.lt.s32 %p1, %t, 32; @%p1 bra $L_1; bar.sync 0; $L_1: ret;", "does not reach"},
+		{"a barrier for half a warp", "", "setp.lt.s32 %p1, %t, 16; @%p1 bra $L_1; bar.sync 0; $L_1: ret;", "of the warp get here"},
+		{"an exchange of half a warp", "", "setp.lt.s32 %p1, %t, 16; @%p1 bra $L_1; shfl.sync.bfly.b32 %r1, %t, 1, 31, -1; $L_1: ret;", "of the warp get here"},
+		{"an exchange that the lanes reach one after the other", "", "setp.lt.s32 %p1, %t, 16; @%p1 bra $L_1; mov.u32 %r2, 1; $L_1: shfl.sync.bfly.b32 %r1, %t, 1, 31, -1;" + store, ""},
+		{"a copy that is not waited for", buffer, place + copyWords + "bar.sync 0; ld.shared.u32 %r1, [%rd2];", "not waited for"},
+		{"a copy that others do not wait for", buffer, place + copyWords + "cp.async.wait_group 0; ld.shared.u32 %r1, [%rd2];", "without an order|not waited for"},
+		{"a copy to what others read", buffer, place + "st.shared.u32 [%rd2], %t; bar.sync 0; ld.shared.u32 %r1, [%rd2];" + copyWords, "a load without an order"},
+		{"a copy", buffer, place + copyWords + "cp.async.wait_group 0; bar.sync 0; ld.shared.u32 %r1, [%rd2];" + store, ""},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			for seed := range uint64(20) {
+				_, _, _, err := launch(t, entry(c.shared, strings.ReplaceAll(c.body, ";", ";\n")), 1, seed)
+				told := func(want string) bool { return err != nil && strings.Contains(err.Error(), want) }
+				if c.want == "" && err != nil || c.want != "" && !slices.ContainsFunc(strings.Split(c.want, "|"), told) {
+					t.Fatalf("seed %d: %v, want %q", seed, err, c.want)
+				}
+			}
+		})
+	}
+}
+
+// copyWords copies 16 bytes of b to s in each of the first 16 threads.
+const copyWords = `setp.gt.s32 %p1, %t, 15; mul.wide.u32 %rd3, %t, 16; add.s64 %rd4, %b, %rd3; add.s64 %rd5, %rd1, %rd3; cvt.u32.u64 %r5, %rd5;
+	@%p1 bra $L_c; cp.async.cg.shared.global [%r5], [%rd4], 16, 16; $L_c: cp.async.commit_group; `
+
+// hand lets every block add its number to a word and the last one read what all have stored.
+func hand(before, behind string) string {
+	return entry(".shared .align 16 .u32 last;", strings.ReplaceAll(`
+	mul.wide.u32 %rd1, %c, 4; add.s64 %rd1, %a, %rd1;
+	setp.ne.s32 %p1, %t, 0;
+	@%p1 bra $L_1;
+	add.s32 %r9, %c, 7;
+	st.global.u32 [%rd1], %r9;
+	`+before+`
+	atom.global.add.u32 %r1, [%b], 1;
+	st.shared.u32 [last], %r1;
+	`+behind+`
+$L_1: bar.sync 0;
+	ld.shared.u32 %r2, [last];
+	setp.ne.s32 %p2, %r2, 4;
+	setp.gt.s32 %p3, %t, 4;
+	or.pred %p2, %p2, %p3;
+	@%p2 ret;
+	ld.global.cg.u32 %r3, [%at];
+	st.global.u32 [%bt+16], %r3;
+`, ";", ";\n"))
+}
+
+// TestBlocksSeeEachOthersStoresBehindFences covers the order of stores between blocks: with fences what the
+// last block reads is there, and without one of them it is a fault, whatever it reads.
+func TestBlocksSeeEachOthersStoresBehindFences(t *testing.T) {
+	for _, c := range []struct {
+		name, before, behind string
+		ok                   bool
+	}{
+		{"both fences", "membar.gl;", "membar.gl;", true},
+		{"none before the atomic operation", "", "membar.gl;", false},
+		{"none behind it", "membar.gl;", "", false},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			for seed := range uint64(20) {
+				_, b, _, err := launch(t, hand(c.before, c.behind), 5, seed)
+				if !c.ok {
+					if err == nil || !strings.Contains(err.Error(), "a store without an order, by thread 0 of block") {
+						t.Fatalf("seed %d: %v", seed, err)
+					}
+					continue
+				}
+				if err != nil {
+					t.Fatalf("seed %d: %v", seed, err)
+				}
+				for i := range uint32(5) {
+					if got := binary.LittleEndian.Uint32(b[16+4*i:]); got != i+7 {
+						t.Fatalf("seed %d: block %d stored %d", seed, i, got)
+					}
+				}
+			}
+		})
+	}
+}
+
+// TestWhatNobodyWroteIsTold holds that the host is told of results that come from memory that nobody wrote, and not
+// of what is left out by a choice.
+func TestWhatNobodyWroteIsTold(t *testing.T) {
+	_, _, d, err := launch(t, entry("", "ld.global.u32 %r1, [%at];\nadd.s32 %r1, %r1, 1;\n"+store), 1, 1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := d.Read(0x10000, 4*words); err == nil || !strings.Contains(err.Error(), "nobody wrote byte 0") {
+		t.Errorf("the host reads %v", err)
+	}
+	_, _, d, err = launch(t, entry("", "ld.global.u32 %r1, [%at];\nsetp.ge.s32 %p1, %t, 0;\nselp.b32 %r1, %t, %r1, %p1;\n"+store), 1, 1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := d.Read(0x10000, 4*words); err != nil {
+		t.Error(err)
+	}
+}
+
+// TestOperations compares operations with what the PTX ISA defines, on numbers that are hard for them.
+func TestOperations(t *testing.T) {
+	f := func(v float32) uint32 { return math.Float32bits(v) }
+	minus := func(v int32) uint32 { return uint32(v) }
+	for _, c := range []struct {
+		body string // from %r2 and %r3 to %r1
+		a, b uint32
+		want uint32
+	}{
+		{"div.s32 %r1, %r2, %r3;", minus(-7), 2, minus(-3)},
+		{"div.s32 %r1, %r2, %r3;", 1 << 31, minus(-1), 1 << 31},
+		{"rem.s32 %r1, %r2, %r3;", minus(-7), 2, minus(-1)},
+		{"rem.u32 %r1, %r2, %r3;", minus(-7), 2, 1},
+		{"shl.b32 %r1, %r2, %r3;", 5, 32, 0},
+		{"shr.s32 %r1, %r2, %r3;", minus(-5), 40, minus(-1)},
+		{"shr.u32 %r1, %r2, %r3;", minus(-5), 28, 15},
+		{"bfe.u32 %r1, %r2, %r3, 8;", 0x12345678, 8, 0x56},
+		{"shf.l.wrap.b32 %r1, %r2, %r3, 8;", 0x12345678, 0x9abcdef0, 0xbcdef012},
+		{"mul.lo.s32 %r1, %r2, %r3;", 1 << 20, 1 << 12, 0},
+		{"min.s32 %r1, %r2, %r3;", minus(-1), 1, minus(-1)},
+		{"mul.wide.s32 %rd1, %r2, %r3; shr.s64 %rd1, %rd1, 32; cvt.u32.u64 %r1, %rd1;", minus(-2), 3, minus(-1)},
+		{"mul.wide.u32 %rd1, %r2, %r3; shr.u64 %rd1, %rd1, 32; cvt.u32.u64 %r1, %rd1;", minus(-2), 3, 2},
+		{"cvt.s64.s32 %rd1, %r2; bfe.s64 %rd1, %rd1, 1, 3; cvt.u32.u64 %r1, %rd1;", 0b1010, 0, minus(-3)},
+		{"cvt.s64.s32 %rd1, %r2; popc.b64 %r1, %rd1;", minus(-1), 0, 64},
+		{"mov.b32 %f1, %r2; cvt.rzi.s32.f32 %r1, %f1;", f(-2.9), 0, minus(-2)},
+		{"mov.b32 %f1, %r2; cvt.rzi.s32.f32 %r1, %f1;", f(3e9), 0, math.MaxInt32},
+		{"mov.b32 %f1, %r2; cvt.rzi.s32.f32 %r1, %f1;", 0x7fc00000, 0, 0},
+		{"mov.b32 %f1, %r2; mov.b32 %f2, %r3; add.rn.f32 %f3, %f1, %f2; mov.b32 %r1, %f3;", 0x7f800000, 0xff800000, 0x7fffffff},
+		{"mov.b32 %f1, %r2; mov.b32 %f2, %r3; cvt.rn.bf16x2.f32 %r1, %f1, %f2;", f(1.00390625), f(1.01171875), 0x3f803f82},
+		{"mov.b32 %f1, %r2; mov.b32 %f2, %r3; setp.leu.f32 %p1, %f1, %f2; selp.u32 %r1, 1, 0, %p1;", 0x7fc00000, f(1), 1},
+		{"mov.b32 %f1, %r2; mov.b32 %f2, %r3; setp.neu.f32 %p1, %f1, %f2; selp.u32 %r1, 1, 0, %p1;", 0x7fc00000, 0x7fc00000, 1},
+		{"mov.b32 %f1, %r2; mov.b32 %f2, %r3; setp.num.f32 %p1, %f1, %f2; selp.u32 %r1, 1, 0, %p1;", 0x7fc00000, f(1), 0},
+		{"mov.b32 %f1, %r2; sqrt.rn.f32 %f2, %f1; mov.b32 %r1, %f2;", f(2), 0, f(float32(math.Sqrt2))},
+		{"shfl.sync.bfly.b32 %r1, %t, 5, 31, -1; setp.eq.s32 %p1, %t, 33; selp.u32 %r1, %r1, %r2, %p1;", 36, 0, 36},
+		{"{ .reg .b16 x; .reg .b16 y; mov.b32 {x, y}, %r2; cvt.f32.f16 %f1, y; } mov.b32 %r1, %f1;", 0xc0010000, 0, f(-2.001953125)},
+		{"{ .reg .b16 x; .reg .b16 y; mov.b32 {x, y}, %r2; cvt.f32.f16 %f1, x; } mov.b32 %r1, %f1;", 0x00000003, 0, f(3.0 / (1 << 24))},
+	} {
+		body := fmt.Sprintf("mov.u32 %%r2, %d;\nmov.u32 %%r3, %d;\n%s\n%s", c.a, c.b, c.body, store)
+		a, _, _, err := launch(t, entry("", body), 1, 1)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := binary.LittleEndian.Uint32(a[4*33:]); got != c.want {
+			t.Errorf("%s with %#x and %#x is %#x, want %#x", c.body, c.a, c.b, got, c.want)
+		}
+	}
+}
+
+// TestFMAIsRoundedOnce compares with exact arithmetic, with numbers whose sums lie near the middle of two floats and
+// below the normal ones.
+func TestFMAIsRoundedOnce(t *testing.T) {
+	r := rand.New(rand.NewPCG(1, 2))
+	for range 60 {
+		x, y := float32(1+r.Uint32N(1<<12))*float32(math.Exp2(float64(-r.IntN(12)))), 1+float32(r.Uint32N(1<<12))/(1<<12)
+		z := float32(math.Exp2(float64(24 + r.IntN(30))))
+		if r.IntN(3) == 0 { // a subnormal result
+			x, z = x*0x1p-130, float32(math.Exp2(float64(-149+r.IntN(20))))
+		}
+		if r.IntN(2) == 0 {
+			z = -z
+		}
+		exact := new(big.Float).SetPrec(2000).Mul(big.NewFloat(float64(x)), big.NewFloat(float64(y)))
+		exact.Add(exact, big.NewFloat(float64(z)))
+		want, _ := exact.Float32()
+		body := fmt.Sprintf("fma.rn.f32 %%f1, 0f%08X, 0f%08X, 0f%08X;\nmov.b32 %%r1, %%f1;\n%s",
+			math.Float32bits(x), math.Float32bits(y), math.Float32bits(z), store)
+		a, _, _, err := launch(t, entry("", body), 1, 1)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := math.Float32frombits(binary.LittleEndian.Uint32(a)); got != want {
+			t.Errorf("%g·%g + %g is %g, want %g", x, y, z, got, want)
+		}
+	}
+}
