@@ -19,7 +19,21 @@ func TestDeviceConforms(t *testing.T) {
 // TestProductsWhoseInputsBlocksShare covers depths for which several blocks, here four, sum a
 // part each: more than in the conformance suite.
 func TestProductsWhoseInputsBlocksShare(t *testing.T) {
-	const out, in, most = 33, 4200, 70
+	if *runPTX { // takes long
+		testProducts(t, 4200, 9, 1)
+	} else {
+		testProducts(t, 4200, 70, 1, 8, 9, 17, 33, 64)
+	}
+}
+
+// TestProductsOfAnyNumberOfRows covers every kernel of products of few rows, where blocks share nothing.
+func TestProductsOfAnyNumberOfRows(t *testing.T) {
+	testProducts(t, 70, 34, 8, 9, 17, 33)
+}
+
+// testProducts compares products of most rows with float64, and those of fewer rows with their bits.
+func testProducts(t *testing.T, in, most int, fewer ...int) {
+	const out = 33
 	d := device(t)
 	defer d.Close()
 	q := d.Queue()
@@ -48,7 +62,7 @@ func TestProductsWhoseInputsBlocksShare(t *testing.T) {
 		return x
 	}
 	x, old, bias := random(most*in), random(most*out), random(out)
-	for _, as := range []compute.DType{compute.F32, compute.BF16, compute.Q8} {
+	products := func(t *testing.T, as compute.DType) {
 		l := &compute.Linear{Bias: buffer(bias, out), Act: compute.SiLU}
 		var stored [2][]float32 // the weights as they are kept
 		for i, w := range []*compute.Weight{&l.W, &l.Up} {
@@ -88,12 +102,15 @@ func TestProductsWhoseInputsBlocksShare(t *testing.T) {
 				}
 			}
 		}
-		for _, n := range []int{1, 8, 9, 17, 33, 64} {
+		for _, n := range fewer {
 			for i, v := range run(most-n, n) {
 				if want := all[(most-n)*out+i]; math.Float32bits(v) != math.Float32bits(want) {
 					t.Fatalf("%v: element %d of %d rows is %g, of %d rows %g", as, i, n, v, most, want)
 				}
 			}
 		}
+	}
+	for _, as := range []compute.DType{compute.F32, compute.BF16, compute.Q8} {
+		t.Run(as.String(), func(t *testing.T) { products(t, as) })
 	}
 }

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -25,7 +26,17 @@ const envDevice = "TALF_TEST_CUDA"
 func TestMain(m *testing.M) {
 	flag.Parse()
 	if os.Getenv(envDevice) != "" {
-		os.Exit(m.Run())
+		if *runPTX {
+			if err := interpret(); err != nil {
+				fmt.Fprintln(os.Stderr, err)
+				os.Exit(1)
+			}
+		}
+		code := m.Run()
+		if *runPTX && testing.Verbose() {
+			report()
+		}
+		os.Exit(code)
 	}
 	dir, err := cudatest.Driver(cudatest.Kernels())
 	if err != nil {
@@ -65,11 +76,21 @@ func device(t testing.TB) compute.Device {
 // empty, and env. It returns what the test prints.
 func again(t *testing.T, test, dir string, env ...string) (string, error) {
 	t.Helper()
-	cmd := exec.Command(os.Args[0], "-test.run=^"+test+"$", "-test.v")
-	cmd.Env = append(os.Environ(), env...)
 	if dir != "" {
-		cmd.Env = cudatest.Environ(cmd.Env, dir)
+		env = cudatest.Environ(env, dir)
 	}
+	var flags []string
+	if *runPTX {
+		flags = []string{"-ptx"}
+	}
+	return run(t, "^"+test+"$", flags, env...)
+}
+
+// run runs tests in a separate process, with flags of its own and env.
+func run(t *testing.T, tests string, flags []string, env ...string) (string, error) {
+	t.Helper()
+	cmd := exec.CommandContext(t.Context(), os.Args[0], append([]string{"-test.run=" + tests, "-test.v", "-test.short=" + strconv.FormatBool(testing.Short())}, flags...)...)
+	cmd.Env = append(os.Environ(), env...)
 	out, err := cmd.CombinedOutput()
 	return strings.TrimSpace(string(out)), err
 }

@@ -14,6 +14,9 @@
 // TALF_FAKE_TRACE=file appends a line for every call that costs time: its name and
 // its bytes, of a copy, or kernels, of a graph.
 // Compiled with OLD_DRIVER defined, it lacks an entry point.
+//
+// talf_fake_route hands launches to somebody else, who is told of everything that
+// happens to memory.
 #define EMULATE
 #include "../kernels.cu"
 #include <deque>
@@ -23,13 +26,14 @@
 
 typedef std::function<bool()> Work;
 struct Kernel {
+  std::string name;
   size_t size;
   std::function<Work(const void *, const int *, int)> bind;
 };
 #define ROW(name, Args)                                                                    \
   {                                                                                        \
     #name, {                                                                               \
-      sizeof(Args), [](const void *p, const int *g, int n) -> Work {                       \
+      #name, sizeof(Args), [](const void *p, const int *g, int n) -> Work {                       \
         Args a;                                                                            \
         memcpy((void *)&a, p, sizeof a);                                                   \
         int x = g[0], y = g[1], z = g[2];                                                  \
@@ -70,6 +74,17 @@ static std::deque<Work> waiting;
 static std::map<u64, size_t> allocations;
 static size_t used;
 static int launches, failure;
+
+// What talf_fake_route takes. Every function returns 0 if all is well.
+struct Route {
+  int (*event)(int kind, u64 at, u64 from, u64 n);
+  int (*image)(const char *ptx);
+  // native runs the kernel here.
+  int (*launch)(const char *name, const void *args, u64 size, const int *grid, int threads, void *native);
+};
+enum { event_alloc, event_free, event_write, event_copy, event_read };
+static Route route;
+static bool tell(int kind, u64 at, u64 from, u64 n) { return !route.event || route.event(kind, at, from, n) == 0; }
 
 static long setting(const char *name, long otherwise) {
   const char *v = getenv(name);
@@ -113,6 +128,11 @@ static void trace(const char *name, size_t n) {
 
 #define API(name) extern "C" __attribute__((visibility("default"))) int name
 #define LOCK std::lock_guard<std::recursive_mutex> lock(mutex)
+
+API(talf_fake_route)(const Route *r) { LOCK; route = *r; return 0; }
+API(talf_fake_native)(Work *w) { LOCK; return (*w)() ? 0 : 1; }
+// talf_fake_wrote is called by other libraries that write to the device's memory.
+API(talf_fake_wrote)(u64 at, u64 n) { LOCK; return !tell(event_write, at, 0, n); }
 
 API(cuInit)(unsigned) { return (int)setting("TALF_FAKE_INIT", 0); }
 API(cuDriverGetVersion)(int *v) { *v = 12080; return 0; }
@@ -182,7 +202,7 @@ API(cuMemAlloc_v2)(u64 *p, size_t n) {
   *p = (u64)q;
   allocations[*p] = n;
   used += n;
-  return success;
+  return tell(event_alloc, *p, 0, n) ? success : launch_failed;
 }
 API(cuMemFree_v2)(u64 p) {
   LOCK;
@@ -195,6 +215,7 @@ API(cuMemFree_v2)(u64 p) {
       abort();
     }
   used -= it->second;
+  tell(event_free, p, 0, it->second);
   allocations.erase(it);
   free((void *)p);
   return failure;
@@ -215,29 +236,31 @@ API(cuMemcpyHtoDAsync_v2)(u64 d, const void *s, size_t n, void *) {
   LOCK;
   if (!inside(d, n)) return invalid_value;
   trace("htod", n);
-  return later([=] { memcpy((void *)d, s, n); return true; });
+  return later([=] { memcpy((void *)d, s, n); return tell(event_write, d, 0, n); });
 }
 API(cuMemcpyDtoHAsync_v2)(void *d, u64 s, size_t n, void *) {
   LOCK;
   if (!inside(s, n)) return invalid_value;
   trace("dtoh", n);
-  return later([=] { memcpy(d, (void *)s, n); return true; });
+  return later([=] { memcpy(d, (void *)s, n); return tell(event_read, s, 0, n); });
 }
 API(cuMemcpyDtoDAsync_v2)(u64 d, u64 s, size_t n, void *) {
   LOCK;
   if (!inside(d, n) || !inside(s, n)) return invalid_value;
   trace("dtod", n);
-  return later([=] { memmove((void *)d, (void *)s, n); return true; });
+  return later([=] { memmove((void *)d, (void *)s, n); return tell(event_copy, d, s, n); });
 }
 API(cuMemsetD8Async)(u64 d, unsigned char v, size_t n, void *) {
   LOCK;
   if (!inside(d, n)) return invalid_value;
   trace("memset", n);
-  return later([=] { memset((void *)d, v, n); return true; });
+  return later([=] { memset((void *)d, v, n); return tell(event_write, d, 0, n); });
 }
 API(cuModuleLoadData)(void **m, const void *image) {
   *m = (void *)1;
   if (long r = setting("TALF_FAKE_IMAGE", 0)) return (int)r;
+  LOCK;
+  if (route.image && route.image((const char *)image)) return 218;
   return strstr((const char *)image, ".version") ? success : 200;
 }
 API(cuModuleUnload)(void *) { return 0; }
@@ -262,6 +285,10 @@ API(cuLaunchKernel)(Kernel *k, unsigned gx, unsigned gy, unsigned gz, unsigned b
   if (by != 1 || bz != 1 || !gx || !gy || !gz || gy > 65535 || gz > 65535) return invalid_value;
   int g[3] = {(int)gx, (int)gy, (int)gz};
   Work w = k->bind(params[0], g, (int)bx);
+  if (route.launch) {
+    std::vector<u8> args((u8 *)params[0], (u8 *)params[0] + k->size);
+    w = [=]() mutable { return route.launch(k->name.c_str(), args.data(), args.size(), g, (int)bx, &w) == 0; };
+  }
   if (capturing) {
     capturing->push_back(w);
     return success;

@@ -1,0 +1,123 @@
+//go:build gpu && linux && cgo
+
+package cuda_test
+
+import (
+	"flag"
+	"fmt"
+	"maps"
+	"os"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+
+	"talf/compute/cuda/cudatest/ptxdriver"
+)
+
+var (
+	runPTX   = flag.Bool("ptx", false, "run the embedded PTX, interpreted, in place of the kernels that g++ compiled")
+	ptxSeed  = flag.Uint64("ptx.seed", 1, "seed of -ptx: another one runs threads in another order")
+	truncate = flag.Bool("ptx.truncate", false, "with -ptx, let tensor cores round toward zero; otherwise results are compared with g++'s, bit for bit")
+)
+
+// envPlant is the number of the bug that is planted in a process.
+const envPlant = "TALF_TEST_PTX_PLANT"
+
+// interpret makes this process run PTX.
+func interpret() error {
+	o := ptxdriver.Options{Seed: *ptxSeed, Truncate: *truncate, Compare: !*truncate, Faults: os.Stderr}
+	if v := os.Getenv(envPlant); v != "" {
+		n, err := strconv.Atoi(v)
+		if err != nil {
+			return err
+		}
+		o.Edit = ptxBugs[n].edit
+	}
+	return ptxdriver.Install(o)
+}
+
+// report prints what every kernel did: launches, instructions of warps, and their time.
+func report() {
+	counts := ptxdriver.Counts()
+	for _, name := range slices.Sorted(maps.Keys(counts)) {
+		c := counts[name]
+		fmt.Printf("ptx: %-18s %6d launches %11d instructions %8.2f s\n", name, c.Launches, c.Steps, c.Time.Seconds())
+	}
+}
+
+// A ptxBug is planted in one kernel of the embedded PTX.
+type ptxBug struct {
+	name   string
+	kernel string
+	old    string // a regular expression, which matches in the kernel
+	new    string
+	nth    int    // which of its matches, from 0
+	test   string // that must fail
+	want   string // a part of the message
+}
+
+var ptxBugs = []ptxBug{
+	{"a fence removed before the ticket", "linear_f32_8", `membar\.gl;`, "", 0, sharedTest + "F32", "a store without an order"},
+	{"a fence removed behind the ticket", "linear_bf16_8", `membar\.gl;`, "", 1, sharedTest + "BF16", "a store without an order"},
+	{"a wait for copies removed", "attend_f32", `cp\.async\.wait_group 1;`, "", 0, attendTest, "a copy to these bytes that was not waited for"},
+	{"a barrier removed", "norm", `bar\.sync 	0;`, "", 2, normTest, "a store without an order"},
+	{"a barrier removed that guards what is read", "norm", `bar\.sync 	0;`, "", 1, layerTest, "a load without an order"},
+	{"a barrier that some do not reach", "norm", `bar\.sync 	0;`, "@%p1 bar.sync 0;", 2, normTest, "the warp get here"},
+	{"operands of a product swapped", "linear_bf16_8", `(mma\S+ \{[^}]*\}, \{[^}]*\}, )\{(%r\d+),(%r\d+)\}`, "$1{$3,$2}", 0, sharedTest + "BF16", "want 0x"},
+	{"rows of a product swapped", "linear_q8_8", `(mma\S+ \{[^}]*\}, )\{(%r\d+),(%r\d+),`, "$1{$3,$2,", 0, sharedTest + "Q8", "want 0x"},
+	{"a load one past the end", "swiglu", `(ld\.global\.f32 	%f\d+, \[%rd\d+)\]`, "$1+4]", 1, normTest, "0 bytes behind the end of an allocation"},
+	{"a store one past the end", "swiglu", `(st\.global\.f32 	\[%rd\d+)\]`, "$1+4]", 0, normTest, "0 bytes behind the end of an allocation"},
+	{"shared memory that nobody wrote", "norm", `st\.shared\.f32[^;]*;`, "", 1, normTest, "nobody wrote"},
+	{"a branch on what nobody wrote", "topk_pieces", `st\.shared\.f32[^;]*;`, "", 0, topkTest, "the predicate comes from memory that nobody wrote"},
+	{"a wide load at an odd place", "linear_f32_8", `(ld\.global\.nc\.v4\.u32 \{[^}]*\}, \[%rd\d+)\]`, "$1+4]", 0, linearTest, "no multiple"},
+}
+
+const (
+	attendTest = "TestDeviceConforms$/^Attend_agrees"
+	layerTest  = "TestDeviceConforms$/^LayerNorm"
+	linearTest = "TestDeviceConforms$/^Linear_agrees_with_the_reference$"
+	normTest   = "TestDeviceConforms$/^Norm_and_SwiGLU"
+	sharedTest = "TestProductsWhoseInputsBlocksShare$/^"
+	topkTest   = "TestDeviceConforms$/^TopK"
+)
+
+// edit plants the bug.
+func (b ptxBug) edit(ptx string) string {
+	from := strings.Index(ptx, ".entry "+b.kernel+"(")
+	if from < 0 {
+		panic("there is no kernel " + b.kernel)
+	}
+	to := len(ptx)
+	if n := strings.Index(ptx[from:], "\n}\n"); n >= 0 {
+		to = from + n
+	}
+	text, re, n := ptx[from:to], regexp.MustCompile(b.old), -1
+	edited := re.ReplaceAllStringFunc(text, func(s string) string {
+		if n++; n != b.nth {
+			return s
+		}
+		return re.ReplaceAllString(s, b.new)
+	})
+	if n < b.nth {
+		panic(fmt.Sprintf("%s matches %d times in %s", b.old, n+1, b.kernel))
+	}
+	return ptx[:from] + edited + ptx[to:]
+}
+
+// What the interpreter looks for is found where it is.
+func TestPlantedPTXBugsAreCaught(t *testing.T) {
+	needsEmulated(t)
+	if testing.Short() {
+		t.Skip("begins as many processes as there are bugs")
+	}
+	for i, b := range ptxBugs {
+		t.Run(b.name, func(t *testing.T) {
+			out, err := run(t, b.test, []string{"-ptx", "-test.short"}, envPlant+"="+strconv.Itoa(i))
+			if err == nil || !strings.Contains(out, "ptx: "+b.kernel) || !strings.Contains(out, b.want) {
+				t.Errorf("%v, want a message about %s that says %q:\n%s", err, b.kernel, b.want, out)
+			}
+		})
+	}
+}
