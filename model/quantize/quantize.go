@@ -112,16 +112,21 @@ type piece struct {
 	scales             bool               // the scales of a quantised matrix
 }
 
-// unrounded returns the matrices that a model does not hold as integers and that stay as they are stored.
+// unrounded returns the matrices that a model does not hold as integers, and that stay as they are
+// stored if the others become Q8: routers, and the up-projection of latent attention.
 func unrounded(spec *arch.Spec, as compute.DType) map[string]bool {
 	names := make(map[string]bool)
+	if as != compute.Q8 {
+		return names
+	}
 	specs := []*arch.Spec{spec}
 	if own, err := spec.MTPFor(); err == nil {
 		specs = append(specs, own)
 	}
 	for _, s := range specs {
 		for _, t := range s.Tensors() {
-			if t.Role == arch.KVUp && as == compute.Q8 {
+			switch t.Role {
+			case arch.Router, arch.SharedRouter, arch.KVUp:
 				names[t.Name] = true
 			}
 		}

@@ -11,6 +11,7 @@ import (
 	"testing"
 
 	"talf/compute"
+	"talf/compute/cpu"
 	"talf/compute/cpu/kern"
 	"talf/internal/durable"
 	"talf/internal/golden"
@@ -180,5 +181,51 @@ func TestExpertsInMXFP4AreConverted(t *testing.T) {
 		if again, err := Model(t.Context(), out, filepath.Join(t.TempDir(), "again"), as); as == compute.Q8 && (err == nil || !strings.Contains(err.Error(), "q8 already")) {
 			t.Errorf("quantised again: %+v, %v", again, err)
 		}
+	}
+}
+
+// A mixture whose file is quantised has the bits of the original loaded as q8: its routers, and what
+// latent attention expands, are not rounded in either. That goes for a module behind its layers as well.
+func TestWhatAMixtureDoesNotRoundStays(t *testing.T) {
+	dev, err := cpu.New(cpu.Default())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer dev.Close()
+	for _, name := range []string{"mixtral", "qwen2_moe", "glm4_moe", "gpt_oss", "deepseek_v3"} {
+		dir := modeltest.Random(t, modeltest.Of(name), 5)
+		out := filepath.Join(t.TempDir(), "q8")
+		if _, err := Model(t.Context(), dir, out, compute.Q8); err != nil {
+			t.Fatal(err)
+		}
+		logits := func(dir string) []float32 {
+			opt := model.Default()
+			opt.DType = compute.Q8
+			m, err := model.Load(dir, dev, opt)
+			if err != nil {
+				t.Fatalf("%s: %v", name, err)
+			}
+			defer m.Close()
+			o, err := m.NewSeq().Append(t.Context(), []int32{5, 1, 80, 33, 7, 7, 60}, nil, model.WantAll)
+			if err != nil {
+				t.Fatal(err)
+			}
+			x := make([]float32, 7*m.Spec().Vocab)
+			o.ReadLogits(x, 0)
+			return x
+		}
+		if !slices.Equal(logits(dir), logits(out)) {
+			t.Errorf("%s: the quantised file has other logits than the original loaded as q8", name)
+		}
+	}
+	spec := modeltest.Of("deepseek_v3").Spec()
+	kept := unrounded(spec, compute.Q8)
+	for _, name := range []string{"model.layers.1.self_attn.kv_b_proj.weight", "model.layers.1.mlp.gate.weight", "model.layers.2.self_attn.kv_b_proj.weight", "model.layers.2.mlp.gate.weight"} {
+		if !kept[name] {
+			t.Errorf("%s is rounded: kept are %v", name, kept)
+		}
+	}
+	if len(kept) != 5 || len(unrounded(spec, compute.BF16)) != 0 {
+		t.Errorf("kept are %v, and %v as bfloat16", kept, unrounded(spec, compute.BF16))
 	}
 }
