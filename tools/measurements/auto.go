@@ -10,6 +10,9 @@ import (
 // singles are what auto is held against: methods that know before the first token what they draft with.
 var singles = []string{"pld", "goose:N=8", "salf", "salf:N=8,B=4,th=0.3", "static:chain-4"}
 
+// coldAuto says what the rows of auto are.
+const coldAuto = "`auto` goes on with what it learnt from the earlier prompts of a repetition, never from the prompt itself; *cold* begins every answer anew."
+
 // tolerated is the speed relative to plain decoding below which a prompt counts as slower.
 const tolerated = 0.97
 
@@ -49,8 +52,7 @@ func runAuto(ctx context.Context, l *lab) (string, error) {
 	l.commands = l.commands[:shown] // the others differ in --dtype
 	var b strings.Builder
 	b.WriteString(wrap(fmt.Sprintf("The same with `--dtype bf16` and `--dtype q8`. %d prompts of the reporting part of six sets, after %d of each to warm up, up to %d tokens, %d times in turn. "+
-		"Outputs equal those of plain decoding. Speed-ups are ratios of totals, with 95%% intervals over prompts; a prompt's speed is that of all its repetitions together. "+
-		"`auto` goes on with what it learnt from the earlier prompts of a repetition; *cold* begins every answer anew.\n", first.Prompts, first.Warmup, first.MaxTokens, first.Repeat)))
+		"Outputs equal those of plain decoding. Speed-ups are ratios of totals, with 95%% intervals over prompts; a prompt's speed is that of all its repetitions together. %s\n", first.Prompts, first.Warmup, first.MaxTokens, first.Repeat, coldAuto)))
 	b.WriteString(wrap(fmt.Sprintf("\"Of the best\" is the speed end to end relative to the fastest of plain decoding, `%s`, of which those that ask a draft model ask the same one: "+
 		"of the one that was fastest on each prompt in the other repetitions, so that luck does not choose it, and of the one that is fastest over all prompts. "+
 		"*Plain decoding again* is the same decoding a second time in every turn: its slowest prompt, and its prompts below %.2f, are the noise of this machine.\n\n", strings.Join(singles, "`, `"), tolerated)))

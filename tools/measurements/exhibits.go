@@ -243,7 +243,7 @@ func runSpeed(ctx context.Context, l *lab) (string, error) {
 		by = append(by, per)
 	}
 	return wrap(fmt.Sprintf("%d prompts of the reporting part of six sets, after one of each to warm up, up to %d tokens, greedy, f32, %d times in turn. All outputs equal those of plain decoding. "+
-		"Speed-ups are ratios of totals with 95%% intervals over prompts; \"of the fastest\" is a method's speed end to end over that of the fastest, on the same prompts.\n%s%s\n", r.Prompts, r.MaxTokens, r.Repeat, how, fastest)) +
+		"Speed-ups are ratios of totals with 95%% intervals over prompts; \"of the fastest\" is a method's speed end to end over that of the fastest, on the same prompts. %s\n%s%s\n", r.Prompts, r.MaxTokens, r.Repeat, coldAuto, how, fastest)) +
 		markdown([]string{"method", "asks", "τ", "tokens/s", "end to end", "decoding", "by set, end to end", "slowest prompt, decoding", "of the fastest"}, all) +
 		"\n" + markdown(append([]string{"end to end, by set", "asks"}, sets...), by), nil
 }
@@ -270,7 +270,7 @@ func runDepth(ctx context.Context, l *lab) (string, error) {
 		}
 	}
 	return wrap(fmt.Sprintf("gsm10m deepened to 148 layers by layers that change nothing, so that the head costs about 1%% of a pass: a model of what a larger target "+
-		"costs, not a larger target. %d prompts of the reporting part, problems and stories, up to %d tokens, greedy, twice in turn. All outputs equal those of plain decoding.\n\n", prompts, tokens)) +
+		"costs, not a larger target. %d prompts of the reporting part, problems and stories, up to %d tokens, greedy, twice in turn. All outputs equal those of plain decoding. %s\n\n", prompts, tokens, coldAuto)) +
 		markdown([]string{"method", "asks, weights", "τ", "end to end", "decoding"}, rows), nil
 }
 
@@ -297,7 +297,7 @@ func runPasses(ctx context.Context, l *lab) (string, error) {
 		had := len(d.Passes)
 		all := d.Passes
 		d.Passes = nil
-		if err := l.json(ctx, &d, slices.Concat([]string{"bench", "decode", "--rows", "1,2,4,8,16,32,64"}, of.flags, []string{"--json"})...); err != nil {
+		if err := l.json(ctx, &d, l.scaled(slices.Concat([]string{"bench", "decode", "--rows", "1,2,4,8,16,32,64", "--reps", "20"}, of.flags, []string{"--json"}))...); err != nil {
 			return "", err
 		}
 		d.Passes = append(all, d.Passes...)

@@ -37,14 +37,14 @@ func (l *lab) amount(n int) int {
 	return n
 }
 
-// scaled are the flags of talf bench. Small ones leave a prompt of each set, 16 tokens, and two
-// repetitions where there are several.
+// scaled are the flags of talf bench and talf bench decode. Small ones leave a prompt of each set, 16
+// tokens, two repetitions where there are several, and one pass of each size.
 func (l *lab) scaled(flags []string) []string {
 	flags = slices.Clone(flags)
 	if !l.small {
 		return flags
 	}
-	most := map[string]string{"--limit": "1", "--warmup": "0", "--max-tokens": "16", "--repeat": "2"}
+	most := map[string]string{"--limit": "1", "--warmup": "0", "--max-tokens": "16", "--repeat": "2", "--reps": "1"}
 	for i := range flags[:max(len(flags)-1, 0)] {
 		if v, ok := most[flags[i]]; ok {
 			flags[i+1] = v
