@@ -581,6 +581,68 @@ func TestDraftsKnowTheGrammar(t *testing.T) {
 	}
 }
 
+// What has to come is in the tree whatever is drafted: a draft model's tree goes on below it, a chain
+// stays one, and without a draft it is there alone.
+func TestTreesGoOnBelowWhatHasToCome(t *testing.T) {
+	letters := []string{"a", "b", "x", "y", "z", "!"}
+	c := constraint(t, constrain.Format{Kind: constrain.Regex, Text: "([ab]xyzz){9}"}, letters, 5)
+	for name, x := range map[string]struct {
+		spec  string
+		chain []int32 // in place of a method
+		below bool    // trees go on
+		most  int     // passes
+	}{
+		"a draft model's tree":  {spec: "optimal:N=14", below: true, most: 20},
+		"a chain that differs":  {chain: slices.Repeat([]int32{1, 0}, 40), most: 23},
+		"a chain that is right": {chain: slices.Repeat([]int32{0, 2, 3, 4, 4}, 9), below: true, most: 23},
+		"no draft":              {chain: []int32{}, most: 23},
+	} {
+		target := &drafttest.Target{Table: drafttest.Table{Seed: 3, Vocab: len(letters), Order: 2, Sharp: 1}, MaxLen: 90, EOS: []int32{5}}
+		e := &infer.Engine{Target: target, Config: infer.Default()}
+		proc, err := c.Processor(sample.Greedy(), 1, false)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var d infer.Drafter = &exactly{x.chain}
+		req := infer.Request{Prompt: []int32{1}, MaxTokens: 60, Verifier: new(verify.Greedy), Processor: proc}
+		if x.spec != "" {
+			if d, _, err = draft.New(x.spec); err != nil {
+				t.Fatal(err)
+			}
+			req.Source = &drafttest.Source{Target: target, Agree: 1}
+		}
+		below := false
+		req.Drafter = proc.Draft(d, true)
+		origin, names := req.Drafter.Traits().Origin, req.Drafter.Traits().Origins
+		req.Trace = func(r infer.Round) error {
+			tr := r.Proposal.Tree
+			if x.chain != nil && !r.Proposal.Chain() {
+				t.Errorf("%s: the tree is no chain", name)
+			}
+			for n := 1; n < tr.Len(); n++ {
+				if tok := tr.Token(n); (tok == 0 || tok == 1) && tr.Depth(n) > 1 {
+					below = true
+				}
+				if x.chain != nil && len(x.chain) == 0 && names[origin(n)] != "grammar" {
+					t.Errorf("%s: node %d is from %s", name, n, names[origin(n)])
+				}
+			}
+			return nil
+		}
+		s, err := e.Generate(t.Context(), req)
+		if err != nil {
+			t.Fatal(err)
+		}
+		reason, _ := s.Done()
+		if reason != infer.Complete || len(s.Tokens()) != 45 {
+			t.Errorf("%s: %d tokens, %s", name, len(s.Tokens()), reason)
+		}
+		if t.Logf("%s: %d passes", name, s.Stats().Passes); below != x.below || s.Stats().Passes > x.most {
+			t.Errorf("%s: trees go on below what has to come: %v; %d passes", name, below, s.Stats().Passes)
+		}
+	}
+}
+
 // A watcher keeps the paths of all trees that a drafter proposes.
 type watcher struct {
 	infer.Drafter

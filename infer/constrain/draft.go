@@ -11,7 +11,8 @@ import (
 // A Drafter keeps another drafter within the grammar: it says what may follow each node, so that the
 // draft model ranks nothing else and children are drawn from nothing else, and takes the nodes that
 // cannot come out of finished trees. Where the grammar allows one continuation alone, such as the
-// names of required properties, that is drafted without asking.
+// names of required properties, that is in the tree whatever the other drafter proposes, and if it
+// is long the other is not asked.
 //
 // Trees that are drawn at random stay as they are, since verifiers have to know how they were drawn:
 // their Q are the draft's distributions over what may follow.
@@ -28,15 +29,22 @@ type Drafter struct {
 	allow func(n int) []uint64
 	mask  []uint64 // with the tokens that end answers
 
-	spine  bool // of the round: its tree is what has to come
+	ahead  []int32 // what has to come after the round's root
+	spine  bool    // of the round: that alone is its tree
+	scored bool    // the other drafter has nodes that are only scored, among which none can be put
 	pruned tree.Tree
 	logv   []float64
-	from   []int // by node of the proposed tree: where it is in the other drafter's
+	from   []int // by node of the proposed tree: where it is in the other drafter's, -1: it has to come
 	at     []int // by node of the other drafter's tree: where it is in the proposed one, -1: nowhere
 }
 
-// forced bounds the bytes that are drafted because nothing else can come.
-const forced = 256
+// forced bounds the bytes that are drafted because nothing else can come, and alone is from how many
+// tokens on they are a tree by themselves: about as many as trees are deep, so that a draft model would
+// be asked for what is known.
+const (
+	forced = 256
+	alone  = 8
+)
 
 // Draft returns a drafter that proposes what other does within the grammar of p. chosen says that
 // other chooses its nodes without randomness: only then is drafted what has to come, which a
@@ -69,7 +77,9 @@ func (d *Drafter) Traits() infer.Traits {
 			return len(names)
 		}
 		if len(d.from) > 0 {
-			n = d.from[n]
+			if n = d.from[n]; n < 0 {
+				return len(names)
+			}
 		}
 		return inner(n)
 	}
@@ -90,7 +100,11 @@ func (d *Drafter) Grow(p *infer.Proposal, rows []infer.Row, c infer.Chance) ([]i
 	d.round, p.Allow = p, d.allow
 	if rows == nil {
 		d.from = d.from[:0]
-		if d.spine = d.lay(p); d.spine {
+		d.look(p)
+		if d.spine = len(d.ahead) >= alone || d.scored && len(d.ahead) > 0; d.spine {
+			for i, id := range d.ahead {
+				p.Tree.Add(i, id)
+			}
 			return nil, nil
 		}
 	} else if !p.Full {
@@ -119,36 +133,34 @@ func (d *Drafter) context(t *tree.Tree, pos, n int) []int32 {
 	return ctx
 }
 
-// lay adds the tokens of what has to come as a chain, and reports whether there are any. The last of
-// them is left out unless the answer ends there: the model might join it with what follows.
-func (d *Drafter) lay(p *infer.Proposal) bool {
+// look finds the tokens of what has to come after the root, as many as the round's tree may have. The last
+// of them is left out unless the answer ends there: the model might join it with what follows.
+func (d *Drafter) look(p *infer.Proposal) {
+	d.ahead = d.ahead[:0]
 	if d.encode == nil || !d.follows(p) {
-		return false
+		return
 	}
 	s := d.proc.State(d.tokens[:p.Pos+1])
 	if s == nil {
-		return false
+		return
 	}
 	auto := d.proc.auto
 	text := auto.Forced(s, forced)
 	if len(text) < 2 {
-		return false
+		return
 	}
 	ids, err := d.encode(string(text))
 	if err != nil {
-		return false // it is no text of its own, such as a part of a character
+		return // it is no text of its own, such as a part of a character
 	}
-	read := 0
-	for i, id := range ids {
+	for i, id := range ids[:min(len(ids), p.MaxDepth, p.MaxNodes-1)] {
 		to := auto.Next(s, id)
-		if to == nil || p.Tree.Len() > p.MaxDepth || p.Tree.Room() == 0 || i == len(ids)-1 && !to.Complete() {
-			break
+		if to == nil || i == len(ids)-1 && !to.Complete() {
+			return
 		}
-		p.Tree.Add(p.Tree.Len()-1, id)
+		d.ahead = append(d.ahead, id)
 		s = to
-		read++
 	}
-	return read > 0
 }
 
 // nothing is the set of no tokens.
@@ -224,18 +236,24 @@ func (d *Drafter) possible(p *infer.Proposal, rows []infer.Row) []infer.Row {
 	return out
 }
 
-// prune takes the nodes out of a finished tree that no output comes to.
+// prune takes the nodes out of a finished tree that no output comes to, and adds those that have to
+// come. A chain stays one: what has to come takes the place of what differs from it.
 func (d *Drafter) prune(p *infer.Proposal) {
 	src := p.Tree
-	if src.Len() == 1 || p.Draw() != infer.Chosen || p.LiveNodes() < src.Len() || !d.follows(p) {
+	if p.LiveNodes() < src.Len() {
+		d.scored = true
 		return
 	}
-	d.pruned.Reset(src.Token(0), src.Len())
+	if src.Len() == 1 && len(d.ahead) == 0 || p.Draw() != infer.Chosen || !d.follows(p) {
+		return
+	}
+	chain, changed := p.Chain(), false
+	d.pruned.Reset(src.Token(0), min(src.Len()+len(d.ahead), tree.MaxNodes))
 	d.at, d.from, d.logv = append(d.at[:0], 0), append(d.from[:0], 0), append(d.logv[:0], 0)
 	for n := 1; n < src.Len(); n++ {
 		up := d.at[src.Parent(n)]
-		if up < 0 || d.proc.State(d.context(src, p.Pos, n)) == nil {
-			d.at = append(d.at, -1)
+		if up < 0 || chain && n <= len(d.ahead) && src.Token(n) != d.ahead[n-1] || d.proc.State(d.context(src, p.Pos, n)) == nil {
+			d.at, changed = append(d.at, -1), true
 			continue
 		}
 		d.at, d.from = append(d.at, d.pruned.Add(up, src.Token(n))), append(d.from, n)
@@ -243,7 +261,22 @@ func (d *Drafter) prune(p *infer.Proposal) {
 			d.logv = append(d.logv, p.LogV[n])
 		}
 	}
-	if d.pruned.Len() == src.Len() {
+	at := 0
+	for _, id := range d.ahead {
+		next := d.pruned.Child(at, id)
+		if next < 0 {
+			if d.pruned.Len() >= p.MaxNodes || d.pruned.Room() == 0 {
+				break
+			}
+			next, changed = d.pruned.Add(at, id), true
+			if d.from = append(d.from, -1); p.LogV != nil {
+				d.logv = append(d.logv, d.logv[at])
+			}
+		}
+		at = next
+	}
+	if !changed {
+		d.from = d.from[:0]
 		return
 	}
 	p.Tree, p.Live = &d.pruned, 0
