@@ -31,7 +31,7 @@ var Shapes = spec.Table[Shape]{Kind: "shape", Lines: []Shape{
 			Params: []spec.Param{
 				spec.Int("experts", 32, 2, 256, "experts of each layer, of 0.8 million parameters"),
 				spec.Int("top", 4, 1, 32, "experts that each token reads"),
-				spec.Float("skew", 0, spec.Closed(0, 4), "how much the router prefers some experts, which then are those of many tokens: the standard deviation of the logarithms of the norms of its rows"),
+				spec.Float("spread", 1, spec.Closed(0.01, 100), "factor of the embedding: the larger, the more do tokens differ and the experts that they choose; at 1 they agree in part"),
 			},
 		},
 		mixture,
@@ -61,7 +61,7 @@ func mixture(v spec.Values) (*arch.Spec, error) {
 	return arch.Parse("shape", raw, nil)
 }
 
-// Open returns the architecture of a shape, such as "110m" or "moe-225m:skew=1", and random weights
+// Open returns the architecture of a shape, such as "110m" or "moe-225m:spread=16", and random weights
 // of it.
 func Open(shape string) (*arch.Spec, *safetensors.Set, error) {
 	x, v, err := Shapes.Parse(shape)
@@ -74,25 +74,21 @@ func Open(shape string) (*arch.Spec, *safetensors.Set, error) {
 	}
 	set := RandomWeights(s, 1)
 	if s.Mixture.Experts > 0 {
-		skew(s, set, v.Float("skew"))
+		spread(s, set, v.Float("spread"))
 	}
 	return s, set, nil
 }
 
-// skew multiplies each row of every router by e^(by·g), with g from a standard normal distribution.
-func skew(s *arch.Spec, set *safetensors.Set, by float64) {
+// spread multiplies the embedding.
+func spread(s *arch.Spec, set *safetensors.Set, by float64) {
 	for _, t := range s.Tensors() {
-		if t.Role != arch.Router {
+		if t.Role != arch.Embed {
 			continue
 		}
 		x, _ := set.Tensor(t.Name)
-		r := rand.New(rand.NewPCG(2, uint64(t.Layer)))
-		for row := range t.Rows {
-			f := math.Exp(by * r.NormFloat64())
-			for i := 2 * row * t.Cols; i < 2*(row+1)*t.Cols; i += 2 {
-				y := math.Float32frombits(uint32(binary.LittleEndian.Uint16(x.Data[i:])) << 16)
-				binary.LittleEndian.PutUint16(x.Data[i:], uint16(math.Float32bits(float32(f*float64(y)))>>16))
-			}
+		for i := 0; i < len(x.Data); i += 2 {
+			y := math.Float32frombits(uint32(binary.LittleEndian.Uint16(x.Data[i:])) << 16)
+			binary.LittleEndian.PutUint16(x.Data[i:], uint16(math.Float32bits(float32(by*float64(y)))>>16))
 		}
 	}
 }

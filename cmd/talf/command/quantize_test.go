@@ -189,5 +189,5 @@ func TestBenchOfTheMachine(t *testing.T) {
 	talftest.Run(t, "", "bench", "kernels", "--class", "sse9").Refuses(t, ExitUsage, "portable")
 	talftest.Run(t, "", "bench", "kernels", "--sizes", "64").Refuses(t, ExitUsage, "64")
 	talftest.Run(t, "", "bench", "perplexity", "--model", dir).Refuses(t, ExitUsage, "text")
-	talftest.Run(t, "", "bench", "decode", "--shape", "moe-225m:skew=5").Refuses(t, ExitUsage, "want 0..4")
+	talftest.Run(t, "", "bench", "decode", "--shape", "moe-225m:spread=0").Refuses(t, ExitUsage, "spread is")
 }
