@@ -3,8 +3,6 @@ package main
 import (
 	"context"
 	"fmt"
-	"os"
-	"path/filepath"
 	"slices"
 	"strings"
 )
@@ -72,45 +70,4 @@ func (r *report) acceptance(about string) (string, error) {
 		}, speeds))
 	}
 	return b.String(), nil
-}
-
-// runLosses trains one head a loss from a common start, and decodes problems with them.
-func runLosses(ctx context.Context, l *lab) (string, error) {
-	first, then := l.amount(800), l.amount(400)
-	train := func(name, loss, lr string, steps int, from string) error {
-		if err := os.RemoveAll(filepath.Join(l.root, l.path("losses", name))); err != nil {
-			return err
-		}
-		args := []string{"train", "--model", l.path("gsm10m"), "--data", l.path("labels"), "--out", l.path("losses", name)}
-		if from != "" {
-			args = append(args, "--init", from)
-		}
-		_, err := l.run(ctx, append(args, "--loss", loss, "--steps", fmt.Sprint(steps), "--rows", "1024", "--lr", lr, "--min-lr", "0.05", "--eval-every", "0")...)
-		return err
-	}
-	if err := train("first", "eagle", "3e-3", first, ""); err != nil {
-		return "", err
-	}
-	var heads []string
-	for _, loss := range []string{"eagle", "hass", "talf"} {
-		if err := train(loss, loss, "1.5e-3", then, l.path("losses", "first")); err != nil {
-			return "", err
-		}
-		heads = append(heads, "--head", loss+"="+l.path("losses", loss))
-	}
-	r, err := l.bench(ctx, "losses", slices.Concat(heads, []string{
-		"--prompts", "problems=" + l.path("prompts", "problems.jsonl"), "--split", "report", "--limit", "21", "--warmup", "1", "--max-tokens", "64", "--temperature", "0,1",
-	}, methods("beam:paper", "optimal:paper", "salf:paper"))...)
-	if err != nil {
-		return "", err
-	}
-	var rows [][]string
-	for i := range r.Rows {
-		if x := &r.Rows[i]; x.Set == "" && x.Spec != "ar" {
-			rows = append(rows, []string{x.Source, "`" + x.Spec + "`", fmt.Sprintf("%g", x.Temperature), x.TauOf.String()})
-		}
-	}
-	slices.SortStableFunc(rows, func(a, b []string) int { return strings.Compare(a[0], b[0]) })
-	return wrap(fmt.Sprintf("One seed; %d steps of `eagle`, then %d with each loss, so as many steps, not as much time; %d problems of the reporting part, trees of the papers. "+
-		"τ with 95%% intervals over problems.\n\n", first, then, r.Prompts)) + markdown([]string{"loss", "method", "temperature", "τ"}, rows), nil
 }

@@ -29,7 +29,8 @@ var exhibits = []*exhibit{
 	{"auto", "docs/measurements/auto.md", "auto beside plain decoding and single methods, prompt by prompt", drafting, []*step{head}, runAuto},
 	{"methods", "docs/measurements/methods.md", "acceptance length and speed of every method with its defaults", drafting, []*step{head, datastore}, runMethods},
 	{"copies", "docs/measurements/methods.md", "acceptance length and speed of suffix beside pld and goose", []string{"compute", "infer", "internal/demo", "model", "tree"}, nil, runCopies},
-	{"losses", "docs/measurements/losses.md", "losses after as many steps from one start, short form", drafting, []*step{labels}, runLosses},
+	{"losses", "docs/measurements/losses.md", "losses after as much processor time from one start, three seeds, gsm10m", drafting, large.needs(), large.run},
+	{"losses-quickstart", "docs/measurements/losses.md", "the same with the target and the text of quickstart", append(slices.Clone(drafting), "internal/quickstart"), small.needs(), small.run},
 }
 
 // sets are the prompts that mklarge writes, in the order of the tables.
@@ -49,6 +50,8 @@ type report struct {
 		Temperature     float64
 		Ratio           interval
 	} `json:"compared_with_fastest"`
+	// ByRank are heads on their own ranked tokens, if that was asked for.
+	ByRank []rankLine `json:"heads_by_rank"`
 }
 
 type row struct {

@@ -27,6 +27,8 @@ type lab struct {
 	commands []string
 	// small: it takes few prompts, tokens and steps.
 	small bool
+	// earlier is what steps took that a table counts as its own.
+	earlier time.Duration
 }
 
 // amount is how much of something is made.
@@ -87,15 +89,21 @@ func (l *lab) run(ctx context.Context, args ...string) ([]byte, error) {
 }
 
 func (l *lab) exec(ctx context.Context, name string, args ...string) ([]byte, error) {
+	out, _, err := l.process(ctx, name, args...)
+	return out, err
+}
+
+// process runs a program in the repository and returns what it printed, and how it ended.
+func (l *lab) process(ctx context.Context, name string, args ...string) ([]byte, *os.ProcessState, error) {
 	cmd := exec.CommandContext(ctx, name, args...)
 	cmd.Dir, cmd.Stderr = l.root, os.Stderr
 	cmd.Cancel = func() error { return cmd.Process.Signal(os.Interrupt) }
 	var out bytes.Buffer
 	cmd.Stdout = &out
 	if err := cmd.Run(); err != nil {
-		return nil, fmt.Errorf("%s %s: %w", filepath.Base(name), strings.Join(args, " "), err)
+		return nil, nil, fmt.Errorf("%s %s: %w", filepath.Base(name), strings.Join(args, " "), err)
 	}
-	return out.Bytes(), nil
+	return out.Bytes(), cmd.ProcessState, nil
 }
 
 // typed shows a command on lines of at most 128 characters.
@@ -134,9 +142,14 @@ func (l *lab) json(ctx context.Context, into any, args ...string) error {
 	return json.Unmarshal(b, into)
 }
 
-// bench runs talf bench with flags and reads the report that it writes.
+// bench runs talf bench on gsm10m with flags and reads the report that it writes.
 func (l *lab) bench(ctx context.Context, name string, flags ...string) (*report, error) {
-	args := append([]string{"bench", "--model", l.path("gsm10m")}, l.scaled(flags)...)
+	return l.benchOn(ctx, "gsm10m", name, flags...)
+}
+
+// benchOn does the same on another model of the lab.
+func (l *lab) benchOn(ctx context.Context, model, name string, flags ...string) (*report, error) {
+	args := append([]string{"bench", "--model", l.path(model)}, l.scaled(flags)...)
 	l.commands = append(l.commands, typed(args))
 	out := filepath.Join(l.root, l.work, name+".json")
 	if _, err := l.exec(ctx, l.talf, append(slices.Clone(args), "--quiet", "--out", out)...); err != nil {

@@ -7,6 +7,7 @@
 //	go run -C tools ./measurements -small speed # shows a table from a few prompts and steps, to try the program
 //	go run -C tools ./measurements -age         # which tables are older than the code
 //	go run -C tools ./measurements -quote       # the quoted figures alone, from the tables as they are
+//	go run -C tools ./measurements -make labels # what tables need, without a table
 package main
 
 import (
@@ -14,9 +15,11 @@ import (
 	"errors"
 	"flag"
 	"fmt"
+	"maps"
 	"os"
 	"os/signal"
 	"path/filepath"
+	"slices"
 	"strings"
 	"text/tabwriter"
 	"time"
@@ -28,6 +31,7 @@ func main() {
 	flag.BoolVar(&o.list, "list", false, "list the tables")
 	flag.BoolVar(&o.quote, "quote", false, "write the quoted figures alone")
 	flag.BoolVar(&o.small, "small", false, "take few prompts, tokens and steps, print the tables and write none")
+	flag.BoolVar(&o.make, "make", false, "make steps that tables need, named instead of tables: labels, heads, answers")
 	flag.StringVar(&o.work, "work", ".cache/demo-large", "folder for models, labels, heads and results, in the repository")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
@@ -39,14 +43,17 @@ func main() {
 }
 
 type options struct {
-	age, list, quote, small bool
-	work                    string
+	age, list, quote, small, make bool
+	work                          string
 }
 
 func run(ctx context.Context, o *options, names []string) error {
 	root, err := repository()
 	if err != nil {
 		return err
+	}
+	if o.make {
+		return makeSteps(ctx, o, root, names)
 	}
 	pick, err := named(names)
 	if err != nil {
@@ -64,18 +71,10 @@ func run(ctx context.Context, o *options, names []string) error {
 	case o.quote:
 		return quoteAll(root)
 	}
-	dirty, err := git(ctx, root, "status", "--porcelain", "--untracked-files=no", "--", ":!*.md")
+	l, err := clean(ctx, root, o)
 	if err != nil {
 		return err
 	}
-	if dirty != "" && !o.small {
-		return fmt.Errorf("commit these changes first, so that the tables can name what they measured:\n%s", dirty)
-	}
-	l, err := open(ctx, root, o.work)
-	if err != nil {
-		return err
-	}
-	l.small = o.small
 	for _, x := range pick {
 		fmt.Printf("%s: %s\n", x.name, x.doc)
 		if err := measure(ctx, l, x); err != nil {
@@ -86,6 +85,54 @@ func run(ctx context.Context, o *options, names []string) error {
 		return nil
 	}
 	return quoteAll(root)
+}
+
+// clean opens the lab of a repository without changes that are not committed, which may be there in
+// small runs.
+func clean(ctx context.Context, root string, o *options) (*lab, error) {
+	dirty, err := git(ctx, root, "status", "--porcelain", "--untracked-files=no", "--", ":!*.md")
+	if err != nil {
+		return nil, err
+	}
+	if dirty != "" && !o.small {
+		return nil, fmt.Errorf("commit these changes first, so that the tables can name what they measured:\n%s", dirty)
+	}
+	l, err := open(ctx, root, o.work)
+	if err != nil {
+		return nil, err
+	}
+	l.small = o.small
+	return l, nil
+}
+
+// makeSteps makes steps, and what they need, that are not made yet.
+func makeSteps(ctx context.Context, o *options, root string, names []string) error {
+	known := map[string]*step{}
+	var learn func(steps []*step)
+	learn = func(steps []*step) {
+		for _, s := range steps {
+			known[s.name] = s
+			learn(s.after)
+		}
+	}
+	for _, x := range exhibits {
+		learn(x.needs)
+	}
+	for _, n := range names {
+		if known[n] == nil {
+			return fmt.Errorf("no step %s, want one of %s", n, strings.Join(slices.Sorted(maps.Keys(known)), ", "))
+		}
+	}
+	l, err := clean(ctx, root, o)
+	if err != nil {
+		return err
+	}
+	for _, n := range names {
+		if err := known[n].make(ctx, l); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // measure runs an exhibit and writes it into its page, or prints it if it is small.
@@ -107,13 +154,13 @@ func measure(ctx context.Context, l *lab, x *exhibit) error {
 	if h.Digest, err = digest(ctx, l.root, x.code); err != nil {
 		return err
 	}
-	l.commands = nil
+	l.commands, l.earlier = nil, 0
 	began := time.Now()
 	body, err := x.run(ctx, l)
 	if err != nil {
 		return err
 	}
-	h.Took = time.Since(began).Round(time.Second)
+	h.Took = (time.Since(began) + l.earlier).Round(time.Second)
 	if l.small {
 		fmt.Print(h.String() + commands(l.commands) + "\n" + body)
 		return nil

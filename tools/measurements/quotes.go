@@ -28,7 +28,7 @@ var quotes = []quote{
 	{"docs/performance.md", "`auto` on the prompt that suits it least, with a head / a small language model, and plain decoding against itself", "gsm10m, six own sets, f32, greedy", "speed-up of decoding {auto|f32, 0, auto, head|slowest prompt, decoding} / {auto|f32, 0, auto, LM|slowest prompt, decoding}, {auto|f32, 0, plain decoding again, –|slowest prompt, decoding}"},
 	{"docs/performance.md", "`auto` against the best other method of each prompt, with a head / a small language model", "gsm10m, six own sets, f32, greedy", "speed end to end {auto|f32, 0, auto, head|of the best of each prompt} / {auto|f32, 0, auto, LM|of the best of each prompt} of its"},
 	{"docs/performance.md", "`goose:N=8`, no draft model", "gsm10m, six own sets", "τ {speed|goose:N=8, –|τ}, speed-up end to end {speed|goose:N=8, –|end to end}"},
-	{"docs/performance.md", "`eagle` / `hass` / `talf`, as many steps", "gsm10m, own problems", "τ of `optimal:paper`, greedy, one seed {losses|eagle, optimal:paper, 0|τ} / {losses|hass, optimal:paper, 0|τ} / {losses|talf, optimal:paper, 0|τ}"},
+	{"docs/performance.md", "`eagle` / `hass` / `talf` / `eal`, as much time", "2.0M Llama, generated text", "τ of `optimal:paper`, greedy, three seeds {losses-quickstart|eagle|optimal:paper, T=0} / {losses-quickstart|hass|optimal:paper, T=0} / {losses-quickstart|talf|optimal:paper, T=0} / {losses-quickstart|eal|optimal:paper, T=0}"},
 	{"docs/performance.md", "`salf` where the head costs 1% of a pass, f32 / q8", "gsm10m deepened to 148 layers, own prompts", "speed-up end to end {depth|salf, head, f32|end to end} / {depth|salf, head, q8|end to end}"},
 }
 

@@ -79,6 +79,35 @@ var labels = &step{
 	},
 }
 
+// fewLabels are of the first answers, enough for the short runs that compare losses.
+var fewLabels = &step{
+	name: "losses-labels", of: fmt.Sprint(fewAnswers), code: labels.code, after: []*step{answers},
+	run: func(ctx context.Context, l *lab) error {
+		if err := os.RemoveAll(filepath.Join(l.root, l.path("losses-labels"))); err != nil {
+			return err
+		}
+		_, err := l.run(ctx, "preprocess", "--model", l.path("gsm10m"), "--data", l.path("answers.jsonl"), "--template", "{prompt}", "--answer-field", "text",
+			"--loss-only", "--max-len", "320", "--limit", fmt.Sprint(fewAnswers), "--out", l.path("losses-labels"))
+		return err
+	},
+}
+
+const fewAnswers = 480
+
+// textLabels are of the text that talf quickstart trains heads on, by the target that comes with the
+// program.
+var textLabels = &step{
+	name: "quickstart-labels", code: []string{"compute", "data", "internal/demo", "internal/quickstart", "model", "preprocess", "tree"},
+	run: func(ctx context.Context, l *lab) error {
+		if err := os.RemoveAll(filepath.Join(l.root, l.path("quickstart-labels"))); err != nil {
+			return err
+		}
+		_, err := l.run(ctx, "preprocess", "--model", l.path("quickstart-target"), "--data", l.path("prompts", "quickstart-text.jsonl"), "--eos", "always",
+			"--out", l.path("quickstart-labels"))
+		return err
+	},
+}
+
 var head = &step{
 	name: "head", of: fmt.Sprint(answersOf, eagleSteps, talfSteps), code: []string{"compute", "data", "model", "train"}, after: []*step{labels},
 	run: func(ctx context.Context, l *lab) error {

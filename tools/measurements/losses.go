@@ -1,0 +1,426 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"math"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+)
+
+// The losses that are compared. Each continues the same first stage for as much processor time as
+// budgetSteps steps of pacer take.
+var lossNames = []string{"eagle", "hass", "talf", "eal"}
+
+const (
+	pacer       = "talf"
+	budgetSteps = 60
+	lossSeeds   = 3 // each has a first stage of its own
+	lossRows    = 512
+	lossRanks   = 5
+	// paceRounds is how often the losses take turns in being timed, paceBase and probes how many
+	// steps are taken: the fewest, and those of each loss beyond them, about the same time of each.
+	paceRounds = 3
+	paceBase   = 2
+)
+
+var probes = map[string]int{"eagle": 24, "hass": 12, "talf": 6, "eal": 6}
+
+// differences are the pairs of losses that the tables compare.
+var differences = [][2]string{{"eal", "hass"}, {"eal", "talf"}, {"talf", "hass"}, {"talf", "eagle"}}
+
+// lossMethods are those whose acceptance is measured. Their trees do not depend on the machine.
+var lossMethods = []string{"optimal:paper", "salf:paper"}
+
+// A course is a target, and how heads are trained for it.
+type course struct {
+	name   string // of its steps and folder
+	target string // the model's folder
+	labels *step
+	sets   []string
+	limit  int // prompts of each set
+	first  int // steps of the first stage
+	lr     [2]string
+	text   string // what the heads are trained on
+}
+
+var large = &course{
+	name: "losses", target: "gsm10m", labels: fewLabels, sets: []string{"problems", "stories"}, limit: 8,
+	first: 400, lr: [2]string{"3e-3", "1.5e-3"},
+	text: fmt.Sprintf("the target's greedy answers to %d training prompts of six kinds", fewAnswers),
+}
+
+var small = &course{
+	name: "losses-quickstart", target: "quickstart-target", labels: textLabels, sets: []string{"quickstart"}, limit: 24,
+	first: 400, lr: [2]string{"6e-3", "3e-3"},
+	text: "the text of quickstart, which the target did not write, but was trained on the like of",
+}
+
+// dir of what was trained and measured with a seed.
+func (c *course) dir(l *lab, seed int, elem ...string) string {
+	return l.path(append([]string{c.name, fmt.Sprint(seed)}, elem...)...)
+}
+
+// args trains a head into a folder: one that is new, or that continues from.
+func (c *course) args(l *lab, loss, from, to, lr string, steps, seed int) []string {
+	args := []string{"train", "--model", l.path(c.target), "--data", l.path(c.labels.name), "--out", to}
+	if from != "" {
+		args = append(args, "--init", from)
+	}
+	return append(args, "--loss", loss, "--steps", fmt.Sprint(steps), "--rows", fmt.Sprint(lossRows), "--lr", lr, "--min-lr", "0.05",
+		"--warmup", fmt.Sprint(max(steps/10, 1)), "--seed", fmt.Sprint(seed), "--eval-every", "0", "--eval-seqs", "8", "--save-every", "0")
+}
+
+// paced returns the step that times what a step of training costs with each loss.
+func (c *course) paced() *step {
+	return &step{
+		name: c.name + "-pace", of: fmt.Sprint(lossNames, probes, paceBase, paceRounds, lossRows), code: head.code, after: []*step{c.labels},
+		run: func(ctx context.Context, l *lab) error {
+			cost, err := c.pace(ctx, l)
+			if err != nil {
+				return err
+			}
+			b, err := json.Marshal(cost)
+			if err != nil {
+				return err
+			}
+			return os.WriteFile(filepath.Join(l.root, l.path(c.name+"-pace.json")), append(b, '\n'), 0o644)
+		},
+	}
+}
+
+// begun returns the step that trains the first stage of a seed.
+func (c *course) begun(seed int) *step {
+	return &step{
+		name: fmt.Sprintf("%s-first-%d", c.name, seed), of: fmt.Sprint(c.first, lossRows, c.lr[0]), code: head.code, after: []*step{c.labels},
+		run: func(ctx context.Context, l *lab) error {
+			if err := os.RemoveAll(filepath.Join(l.root, c.dir(l, seed))); err != nil {
+				return err
+			}
+			_, err := l.run(ctx, c.args(l, "eagle", "", c.dir(l, seed, "first"), c.lr[0], l.amount(c.first), seed)...)
+			return err
+		},
+	}
+}
+
+// ended returns the step that trains a head with each loss, and answers the prompts with them.
+func (c *course) ended(seed int) *step {
+	return &step{
+		name: fmt.Sprintf("%s-%d", c.name, seed), of: fmt.Sprint(lossNames, budgetSteps, c.lr[1], lossMethods, lossRanks, c.sets, c.limit),
+		code: append(slices.Clone(head.code), "infer", "internal/demo"), after: []*step{c.paced(), c.begun(seed)},
+		run: func(ctx context.Context, l *lab) error {
+			cost, err := c.costs(l)
+			if err != nil {
+				return err
+			}
+			var heads []string
+			for _, loss := range lossNames {
+				to := c.dir(l, seed, loss)
+				if err := os.RemoveAll(filepath.Join(l.root, to)); err != nil {
+					return err
+				}
+				if _, err := l.run(ctx, c.args(l, loss, c.dir(l, seed, "first"), to, c.lr[1], l.amount(stepsOf(cost[loss])), seed)...); err != nil {
+					return err
+				}
+				heads = append(heads, "--head", loss+"="+to)
+			}
+			log := c.dir(l, seed, "answers.jsonl")
+			if err := os.RemoveAll(filepath.Join(l.root, log)); err != nil { // it would be continued
+				return err
+			}
+			var sets []string
+			for _, s := range c.sets {
+				sets = append(sets, "--prompts", s+"="+l.path("prompts", s+".jsonl"))
+			}
+			_, err = l.benchOn(ctx, c.target, c.name+"/"+fmt.Sprint(seed)+"/bench", slices.Concat(heads, sets, []string{
+				"--split", "report", "--limit", fmt.Sprint(c.limit), "--warmup", "0", "--max-tokens", "48",
+				"--temperature", "0,1", "--ranks", fmt.Sprint(lossRanks), "--log", log,
+			}, methods(lossMethods...))...)
+			return err
+		},
+	}
+}
+
+// costs are what paced found.
+func (c *course) costs(l *lab) (map[string]float64, error) {
+	name := filepath.Join(l.root, l.path(c.name+"-pace.json"))
+	b, err := os.ReadFile(name)
+	if err != nil {
+		return nil, err
+	}
+	var cost map[string]float64
+	if err := json.Unmarshal(b, &cost); err != nil {
+		return nil, fmt.Errorf("%s: %w", name, err)
+	}
+	for _, loss := range lossNames {
+		if !(cost[loss] > 0) {
+			return nil, fmt.Errorf("%s: a step of %s costs %v, want more than nothing", name, loss, cost[loss])
+		}
+	}
+	return cost, nil
+}
+
+// needs are the steps of all seeds.
+func (c *course) needs() (out []*step) {
+	for seed := 1; seed <= lossSeeds; seed++ {
+		out = append(out, c.ended(seed))
+	}
+	return out
+}
+
+// pace returns the processor time of a step of each loss over that of pacer: the medians of rounds
+// in which every loss is timed in turn on one thread, so that other work on the machine changes
+// little. Loading and evaluating are left out: they are in the time of a few steps as in that of
+// many. What a step costs does not depend on the weights: the heads are new.
+func (c *course) pace(ctx context.Context, l *lab) (map[string]float64, error) {
+	out := l.path(c.name + "-paced")
+	spent := func(loss string, steps int) (time.Duration, error) {
+		if err := os.RemoveAll(filepath.Join(l.root, out)); err != nil {
+			return 0, err
+		}
+		args := append(c.args(l, loss, "", out, c.lr[1], steps, 1), "--threads", "1", "--quiet")
+		_, state, err := l.process(ctx, l.talf, args...)
+		if err != nil {
+			return 0, err
+		}
+		return state.UserTime(), nil
+	}
+	turns := paceRounds
+	if l.small {
+		turns = 1
+	}
+	var rounds []map[string]float64
+	for range turns {
+		cost := map[string]float64{}
+		for _, loss := range lossNames {
+			few, err := spent(loss, paceBase)
+			if err != nil {
+				return nil, err
+			}
+			many, err := spent(loss, paceBase+probes[loss])
+			if err != nil {
+				return nil, err
+			}
+			cost[loss] = (many - few).Seconds() / float64(probes[loss])
+		}
+		rounds = append(rounds, cost)
+	}
+	if err := os.RemoveAll(filepath.Join(l.root, out)); err != nil {
+		return nil, err
+	}
+	return relative(rounds)
+}
+
+// relative divides the costs of each round by that of pacer, and takes medians.
+func relative(rounds []map[string]float64) (map[string]float64, error) {
+	out := map[string]float64{}
+	for _, loss := range lossNames {
+		var ratios []float64
+		for _, cost := range rounds {
+			if !(cost[loss] > 0 && cost[pacer] > 0) {
+				return nil, fmt.Errorf("a step of %s took %.3f s, one of %s %.3f s: want more than nothing", loss, cost[loss], pacer, cost[pacer])
+			}
+			ratios = append(ratios, cost[loss]/cost[pacer])
+		}
+		slices.Sort(ratios)
+		out[loss] = (ratios[(len(ratios)-1)/2] + ratios[len(ratios)/2]) / 2
+	}
+	return out, nil
+}
+
+// stepsOf are the steps that take as long as the budget, at a cost relative to a step of pacer.
+func stepsOf(cost float64) int { return max(int(math.Round(budgetSteps/cost)), 1) }
+
+// A lesson is what a course measured.
+type lesson struct {
+	*course
+	pool
+	cost   map[string]float64
+	tokens int
+	took   [3]time.Duration // labels with what they need, first stages, the rest
+}
+
+// run is the exhibit.
+func (c *course) run(_ context.Context, l *lab) (string, error) {
+	x := &lesson{course: c}
+	note := func(s *step, as int, shown bool) error {
+		m, err := s.made(l)
+		if err != nil {
+			return err
+		}
+		if m == nil {
+			return fmt.Errorf("%s was not made", s.name)
+		}
+		took := time.Duration(m.Seconds * float64(time.Second))
+		x.took[as], l.earlier = x.took[as]+took, l.earlier+took
+		if shown {
+			l.commands = append(l.commands, m.Commands...)
+		}
+		return nil
+	}
+	for _, s := range append(slices.Clone(c.labels.after), c.labels) {
+		if err := note(s, 0, true); err != nil {
+			return "", err
+		}
+	}
+	if err := note(c.paced(), 2, false); err != nil {
+		return "", err
+	}
+	var err error
+	if x.cost, err = c.costs(l); err != nil {
+		return "", err
+	}
+	for seed := 1; seed <= lossSeeds; seed++ {
+		if err := errors.Join(note(c.begun(seed), 1, seed == 1), note(c.ended(seed), 2, seed == 1)); err != nil {
+			return "", err
+		}
+		b, err := os.ReadFile(filepath.Join(l.root, c.dir(l, seed, "bench.json")))
+		if err != nil {
+			return "", err
+		}
+		r := &report{}
+		if err := json.Unmarshal(b, r); err != nil {
+			return "", fmt.Errorf("the report of seed %d: %w", seed, err)
+		}
+		x.tokens = r.MaxTokens
+		if err := x.add(r, filepath.Join(l.root, c.dir(l, seed, "answers.jsonl"))); err != nil {
+			return "", err
+		}
+	}
+	return x.tables()
+}
+
+// tables writes the section.
+func (x *lesson) tables() (string, error) {
+	var b strings.Builder
+	b.WriteString(wrap(fmt.Sprintf("%d steps of `eagle` at lr %s for each of %d seeds, then each loss at lr %s for as much processor time as %d steps of `%s` take; %d positions a step, on %s. "+
+		"What a step costs was measured on one thread, all losses in turn: medians of %d ratios of processor time. The commands are those of seed 1; the other seeds have their number in its place. "+
+		"Of the time, labels with what they need took %s, first stages %s, the rest %s.\n\n",
+		x.first, x.lr[0], lossSeeds, x.lr[1], budgetSteps, pacer, lossRows, x.text, paceRounds, x.took[0].Round(time.Second), x.took[1].Round(time.Second), x.took[2].Round(time.Second))))
+	var rows [][]string
+	for _, loss := range lossNames {
+		n := stepsOf(x.cost[loss])
+		rows = append(rows, []string{"`" + loss + "`", fmt.Sprintf("%.2f", x.cost[loss]), fmt.Sprint(n), fmt.Sprintf("%.0f", float64(n*lossRows)/1000)})
+	}
+	b.WriteString(markdown([]string{"loss", "cost of a step, `" + pacer + "` = 1", "steps", "positions, thousands"}, rows))
+
+	b.WriteString(wrap(fmt.Sprintf("\n%d prompts of the reporting part (%s), up to %d tokens, trees of the papers. Greedy outputs equal those of plain decoding. Tokens per pass of all seeds together, with 95%% intervals of a bootstrap over prompts, "+
+		"each drawn with its answers of all seeds; differences take the same prompts of both.\n\n", len(x.prompts), strings.Join(x.sets, ", "), x.tokens)))
+	var columns []string
+	var kinds []drafted
+	for _, t := range []float64{0, 1} {
+		for _, m := range lossMethods {
+			columns = append(columns, fmt.Sprintf("%s, T=%g", m, t))
+			kinds = append(kinds, drafted{spec: m, temperature: t})
+		}
+	}
+	tau := func(loss string, i int) (shares, error) {
+		k := kinds[i]
+		k.loss = loss
+		return found(x.tau, k)
+	}
+	values, err := compared("τ", columns, tau, 2, 1)
+	if err != nil {
+		return "", err
+	}
+	each, err := eachSeed(columns, tau)
+	if err != nil {
+		return "", err
+	}
+	b.WriteString(values + "\n" + each)
+
+	columns = nil
+	for n := range lossRanks {
+		columns = append(columns, fmt.Sprintf("n = %d", n+1))
+	}
+	b.WriteString(wrap("\nHow often, in %, the head's first choice behind its own n-th ranked token is the target's, at every position of the target's greedy answers to these prompts:\n\n"))
+	values, err = compared("accuracy", columns, func(loss string, i int) (shares, error) { return found(x.hits, ranked{loss, i + 1}) }, 1, 100)
+	if err != nil {
+		return "", err
+	}
+	b.WriteString(values)
+	b.WriteString(wrap("\nThe expected calibration error there, 10 bins of equal width, the confidence being the probability of the target's choice; means of the seeds:\n\n"))
+	rows = nil
+	for _, loss := range lossNames {
+		row := []string{"`" + loss + "`"}
+		for n := range lossRanks {
+			e, err := found(x.ece, ranked{loss, n + 1})
+			if err != nil {
+				return "", err
+			}
+			sum := 0.0
+			for _, v := range e {
+				sum += v
+			}
+			row = append(row, fmt.Sprintf("%.3f", sum/float64(len(e))))
+		}
+		rows = append(rows, row)
+	}
+	b.WriteString(markdown(append([]string{"ECE"}, columns...), rows))
+	return b.String(), nil
+}
+
+// compared writes a table of ratios times scale, a row for each loss and for each difference. of
+// returns what a loss has in a column.
+func compared(what string, columns []string, of func(loss string, i int) (shares, error), decimals int, scale float64) (string, error) {
+	text := func(i interval) string {
+		return signed(fmt.Sprintf("%.*f [%.*f, %.*f]", decimals, scale*i.Value, decimals, scale*i.Low, decimals, scale*i.High))
+	}
+	var rows [][]string
+	for _, loss := range lossNames {
+		row := []string{"`" + loss + "`"}
+		for i := range columns {
+			s, err := of(loss, i)
+			if err != nil {
+				return "", err
+			}
+			row = append(row, text(s.pooled()))
+		}
+		rows = append(rows, row)
+	}
+	more, err := differ(columns, of, func(p, q shares) string { return text(p.minus(q)) })
+	return markdown(append([]string{what}, columns...), append(rows, more...)), err
+}
+
+// eachSeed writes a table of the seeds' own differences in τ.
+func eachSeed(columns []string, of func(loss string, i int) (shares, error)) (string, error) {
+	rows, err := differ(columns, of, func(p, q shares) string {
+		var each []string
+		for _, v := range p.bySeed(q) {
+			each = append(each, signed(fmt.Sprintf("%.2f", v)))
+		}
+		return strings.Join(each, " / ")
+	})
+	return markdown(append([]string{"τ, seed by seed"}, columns...), rows), err
+}
+
+// differ returns a row for each pair of differences.
+func differ(columns []string, of func(loss string, i int) (shares, error), text func(p, q shares) string) ([][]string, error) {
+	var rows [][]string
+	for _, d := range differences {
+		row := []string{d[0] + " − " + d[1]}
+		for i := range columns {
+			p, err := of(d[0], i)
+			q, err2 := of(d[1], i)
+			if err := errors.Join(err, err2); err != nil {
+				return nil, err
+			}
+			row = append(row, text(p, q))
+		}
+		rows = append(rows, row)
+	}
+	return rows, nil
+}
+
+func found[K comparable, V any](m map[K]V, k K) (V, error) {
+	v, ok := m[k]
+	if !ok {
+		return v, fmt.Errorf("nothing was measured of %v", k)
+	}
+	return v, nil
+}
