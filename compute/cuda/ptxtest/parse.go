@@ -50,11 +50,11 @@ type instruction struct {
 	guard int // predicate, or −1
 	not   bool
 	args  []operand
-	n     int   // a vector's elements, a branch's target, a group's number
-	size  int   // bytes of an element
-	sign  bool  // of a narrow load
-	space space //
-	wide  bool  // 64-bit registers
+	n     int  // a vector's elements, a branch's target, a group's number
+	size  int  // bytes of an element
+	sign  bool // of a narrow load
+	space space
+	wide  bool // 64-bit registers
 	cache string
 	line  int
 	text  string

@@ -138,7 +138,7 @@ func TestFaultsAreFound(t *testing.T) {
 		{"a copy", buffer, place + copyWords + "cp.async.wait_group 0; bar.sync 0; ld.shared.u32 %r1, [%rd2];" + store, ""},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			for seed := range uint64(20) {
+			for seed := range uint64(8) {
 				_, _, _, err := launch(t, entry(c.shared, strings.ReplaceAll(c.body, ";", ";\n")), 1, seed)
 				told := func(want string) bool { return err != nil && strings.Contains(err.Error(), want) }
 				if c.want == "" && err != nil || c.want != "" && !slices.ContainsFunc(strings.Split(c.want, "|"), told) {
@@ -188,7 +188,7 @@ func TestBlocksSeeEachOthersStoresBehindFences(t *testing.T) {
 		{"none behind it", "membar.gl;", "", false},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			for seed := range uint64(20) {
+			for seed := range uint64(8) {
 				_, b, _, err := launch(t, hand(c.before, c.behind), 5, seed)
 				if !c.ok {
 					if err == nil || !strings.Contains(err.Error(), "a store without an order, by thread 0 of block") {
@@ -300,6 +300,161 @@ func TestFMAIsRoundedOnce(t *testing.T) {
 		}
 		if got := math.Float32frombits(binary.LittleEndian.Uint32(a)); got != want {
 			t.Errorf("%g·%g + %g is %g, want %g", x, y, z, got, want)
+		}
+	}
+}
+
+// tile returns a kernel of one product: a warp's matrices [16][16] and [16][8] of bfloat16 lie in b as the fragments
+// of each lane, a float for each of c's four elements behind them.
+func tile() string {
+	return version + `.visible .entry k(
+	.param .align 8 .b8 k_param_0[16]
+)
+.maxntid 32, 1, 1
+{
+	.reg .b32 %r<12>;
+	.reg .f32 %f<8>;
+	.reg .b64 %rd<8>;
+	mov.u32 %r1, %tid.x;
+	ld.param.u64 %rd1, [k_param_0];
+	ld.param.u64 %rd2, [k_param_0+8];
+	mul.wide.u32 %rd3, %r1, 48;
+	add.s64 %rd2, %rd2, %rd3;
+	ld.global.v4.u32 {%r2,%r3,%r4,%r5}, [%rd2];
+	ld.global.v2.u32 {%r6,%r7}, [%rd2+16];
+	ld.global.v4.f32 {%f1,%f2,%f3,%f4}, [%rd2+32];
+	mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%f1,%f2,%f3,%f4}, {%r2,%r3,%r4,%r5}, {%r6,%r7}, {%f1,%f2,%f3,%f4};
+	mul.wide.u32 %rd3, %r1, 16;
+	add.s64 %rd1, %rd1, %rd3;
+	st.global.v4.f32 [%rd1], {%f1,%f2,%f3,%f4};
+	ret;
+}
+`
+}
+
+// multiply runs a product of matrices whose elements bfloat16 has. Element (row, k) of x that is not written
+// is poison.
+func multiply(t *testing.T, d *ptxtest.Device, x [16][16]float32, y [16][8]float32, c [16][8]float32, without map[[2]int]bool) ([16][8]float32, func(row, col int) error) {
+	t.Helper()
+	m, err := ptxtest.Parse(tile())
+	if err != nil {
+		t.Fatal(err)
+	}
+	// From the figures of the PTX ISA, "Matrix Fragments for mma.m16n8k16 with floating point type": rows by the
+	// lane's group, columns by its place in it.
+	in, out := make([]byte, 32*48), make([]byte, 32*16)
+	const atIn, atOut = 0x1000, 0x4000
+	if err := errors.Join(d.Map(atIn, in), d.Map(atOut, out)); err != nil {
+		t.Fatal(err)
+	}
+	put := func(at int, lo, hi float32) {
+		binary.LittleEndian.PutUint32(in[at:], math.Float32bits(lo)>>16|math.Float32bits(hi)&0xffff0000)
+	}
+	for lane := range 32 {
+		group, place := lane>>2, lane&3
+		at := lane * 48
+		for i := range 4 { // a0 and a1 are i = 0, a2 and a3 are i = 1, …
+			row, k := group, place*2
+			if i == 1 || i == 3 {
+				row += 8
+			}
+			if i >= 2 {
+				k += 8
+			}
+			put(at+4*i, x[row][k], x[row][k+1])
+			if !without[[2]int{row, k}] {
+				_ = d.Written(atIn+uint64(at+4*i), 4)
+			}
+		}
+		for i := range 2 {
+			put(at+16+4*i, y[place*2+8*i][group], y[place*2+8*i+1][group])
+		}
+		for i := range 4 {
+			binary.LittleEndian.PutUint32(in[at+32+4*i:], math.Float32bits(c[group+i/2*8][place*2+i%2]))
+		}
+		_ = d.Written(atIn+uint64(at+16), 8)
+		_ = d.Written(atIn+uint64(at+32), 16)
+	}
+	args := binary.LittleEndian.AppendUint64(binary.LittleEndian.AppendUint64(nil, atOut), atIn)
+	if err := d.Launch(m.Kernel("k"), [3]int{1, 1, 1}, 32, args); err != nil {
+		t.Fatal(err)
+	}
+	var z [16][8]float32
+	place := func(row, col int) int { return (row%8*4+col/2)*16 + (row/8*2+col%2)*4 }
+	for row := range 16 {
+		for col := range 8 {
+			z[row][col] = math.Float32frombits(binary.LittleEndian.Uint32(out[place(row, col):]))
+		}
+	}
+	return z, func(row, col int) error { return d.Read(atOut+uint64(place(row, col)), 4) }
+}
+
+func TestProductsOfTensorCores(t *testing.T) {
+	r := rand.New(rand.NewPCG(7, 1))
+	short := func() float32 { return float32(r.IntN(255)-127) / 16 } // eight bits
+	var x [16][16]float32
+	var y, c, want [16][8]float32
+	for i := range x {
+		for k := range x[i] {
+			x[i][k] = short()
+		}
+		for j := range y[i] {
+			y[i][j], c[i][j] = short(), short()
+		}
+	}
+	for i := range want {
+		for j := range want[i] {
+			want[i][j] = c[i][j]
+			for k := range 16 {
+				want[i][j] += x[i][k] * y[k][j] // exact
+			}
+		}
+	}
+	for _, truncate := range []bool{false, true} {
+		d := ptxtest.NewDevice(1)
+		d.Truncate = truncate
+		got, _ := multiply(t, d, x, y, c, nil)
+		if got != want {
+			t.Errorf("truncated %v: %v, want %v", truncate, got, want)
+		}
+	}
+	// What nobody wrote is in the rows that it is multiplied into, and nowhere else.
+	_, read := multiply(t, ptxtest.NewDevice(1), x, y, c, map[[2]int]bool{{3, 6}: true})
+	for row := range 16 {
+		for col := range 8 {
+			if err := read(row, col); (err != nil) != (row == 3) {
+				t.Errorf("row %d, column %d: %v", row, col, err)
+			}
+		}
+	}
+}
+
+// TestTruncatedProductsLoseTheirLastBits covers what the option adds: small products vanish beside a large one, toward zero.
+func TestTruncatedProductsLoseTheirLastBits(t *testing.T) {
+	var x [16][16]float32
+	var y, c [16][8]float32
+	for k := range y {
+		y[k][0] = 1
+	}
+	x[0][0], x[0][1] = 1, 0x1p-24                   // half of 1's last bit, rounded to even
+	x[1][0], x[1][1], x[1][2] = 1, 0x1p-26, 0x1p-26 // together the same half, each beyond what is kept
+	x[2][0], x[2][1] = 1, -0x1p-26                  // just below 1
+	x[3][0], x[3][1] = 1, 0x1.8p-24                 // more than half
+	c[4][0], x[4][1] = -1, -0x1.8p-24
+	for _, v := range []struct {
+		truncate bool
+		want     [5]float32
+	}{
+		{false, [5]float32{1, 1, 1, 1 + 0x1p-23, -1 - 0x1p-23}},
+		{true, [5]float32{1, 1, 1, 1, -1}},
+	} {
+		d := ptxtest.NewDevice(1)
+		d.Truncate = v.truncate
+		z, _ := multiply(t, d, x, y, c, nil)
+		for row, want := range v.want {
+			if z[row][0] != want {
+				t.Errorf("truncated %v: row %d is %g, want %g", v.truncate, row, z[row][0]-1, want-1)
+			}
 		}
 	}
 }

@@ -12,9 +12,10 @@ type Device struct {
 	Memory
 	// Resident is how many blocks run at a time; by default 3.
 	Resident int
-	// Truncate makes products of tensor cores round toward zero, as devices do: see [Device.sum].
+	// Truncate makes products of tensor cores drop what lies far below the largest term and round toward zero.
+	// Otherwise their sums are calculated in float64 and rounded once.
 	Truncate bool
-	// Keep holds what a launch overwrites until the next, for [Device.Undo].
+	// Keep holds what a launch overwrites until the next, for [Device.Compare].
 	Keep bool
 
 	rng   *rand.Rand
