@@ -106,23 +106,9 @@ func conform(args []string, stdout io.Writer) error {
 	if err := flags.Parse(args); err != nil {
 		return err
 	}
-	var files []string
-	for _, root := range flags.Args() {
-		err := filepath.WalkDir(root, func(path string, d os.DirEntry, err error) error {
-			// Where content is asserted, which is up to an implementation, and where 1.0 is no integer, which
-			// ended with draft 4, there is nothing to compare.
-			skip := slices.Contains([]string{"content.json", "zeroTerminatedFloats.json"}, filepath.Base(path))
-			if err == nil && !d.IsDir() && strings.HasSuffix(path, ".json") && !skip {
-				files = append(files, path)
-			}
-			return err
-		})
-		if err != nil {
-			return err
-		}
-	}
-	if len(files) == 0 {
-		return errors.New("conform: want directories with tests")
+	files, err := tests(flags.Args())
+	if err != nil {
+		return fmt.Errorf("conform: %w", err)
 	}
 	by := map[string]*counts{}
 	reasons := map[string]int{}
@@ -238,7 +224,7 @@ func reason(err error) string {
 	return detail.ReplaceAllString(text, "…")
 }
 
-func decode(raw []byte) (any, error) {
+func decodeJSON(raw []byte) (any, error) {
 	d := json.NewDecoder(bytes.NewReader(raw))
 	d.UseNumber()
 	var v any
@@ -269,7 +255,7 @@ func check(g *group, random int) (c counts, refused error, diffs []string) {
 	oracle, oracleErr := validator(g.Schema)
 	r := &reader{a: a, order: order(g.Schema), exact: bytes.Contains(g.Schema, []byte("draft-04"))}
 	for _, t := range g.Tests {
-		v, err := decode(t.Data)
+		v, err := decodeJSON(t.Data)
 		if err != nil {
 			continue // no JSON for this decoder, such as half a surrogate
 		}
@@ -309,7 +295,7 @@ func check(g *group, random int) (c counts, refused error, diffs []string) {
 				continue
 			}
 			c.ended++
-			v, err := decode(text)
+			v, err := decodeJSON(text)
 			if err == nil {
 				err = validate(oracle, v)
 			}

@@ -13,6 +13,7 @@ import (
 	"strings"
 	"testing"
 
+	"talf/internal/demo"
 	"talf/model/grammar"
 	"talf/model/grammar/grammartest"
 	"talf/model/grammar/schema"
@@ -99,7 +100,7 @@ func TestSmallSchemasAllowWhatIsValid(t *testing.T) {
 	r := rand.New(rand.NewPCG(20, 26))
 	var docs []any
 	for _, text := range values() {
-		v, err := decode([]byte(text))
+		v, err := decodeJSON([]byte(text))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -230,5 +231,34 @@ func TestMasksAreTimed(t *testing.T) {
 	}
 	if _, err := measure(v, job{Schema: json.RawMessage(`{"contains":{}}`)}); err == nil {
 		t.Error("a schema that is not supported compiles")
+	}
+}
+
+// A model writes a value of each schema, which is valid where it comes to its end.
+func TestAnswersOfAModelAreValid(t *testing.T) {
+	dir, model := t.TempDir(), filepath.Join(t.TempDir(), "model")
+	if err := demo.Unpack(model); err != nil {
+		t.Fatal(err)
+	}
+	for name, text := range map[string]string{
+		"a": `{"schema":{"type":"object","properties":{"n":{"type":"integer","minimum":10,"maximum":99}},"required":["n"],"additionalProperties":false},"tests":[]}`,
+		"b": `{"schema":{"enum":["red","green"]},"tests":[]}`,
+		"c": `{"schema":{"uniqueItems":true},"tests":[]}`,
+	} {
+		if err := os.WriteFile(filepath.Join(dir, name+".json"), []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	var out strings.Builder
+	if err := run([]string{"answers", "-methods", "pld,static:binary-4", "-max", "30", model, dir}, nil, &out); err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []string{"2 schemas, and 1 that are refused", "| pld | 1 | 1 | 1 | 0 | 0 |", "| static:binary-4 | 1 | 1 | 1 | 0 | 0 |", "| all | 2 | 2 | 2 | 0 | 0 |"} {
+		if !strings.Contains(out.String(), want) {
+			t.Errorf("want %q in\n%s", want, out.String())
+		}
+	}
+	if err := run([]string{"answers", dir}, nil, &out); err == nil {
+		t.Error("no schemas are accepted")
 	}
 }

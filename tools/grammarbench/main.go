@@ -5,6 +5,10 @@
 // compares them with the tests of JSON-Schema-Test-Suite or of JSONSchemaBench's maskbench, and with
 // a validator, santhosh-tekuri/jsonschema.
 //
+//	grammarbench answers [flags] MODEL DIRECTORY…
+//
+// has a model write values of such schemas at temperature 1, with drafts, for the validator.
+//
 //	grammarbench masks TOKENIZER
 //
 // times compiling and masks for tools/experiments/grammars.py: jobs and times are JSON, one a line.
@@ -32,5 +36,8 @@ func run(args []string, stdin io.Reader, stdout io.Writer) error {
 	if len(args) > 0 && args[0] == "masks" {
 		return masks(args[1:], stdin, stdout)
 	}
-	return fmt.Errorf("want conform or masks, got %q", args)
+	if len(args) > 0 && args[0] == "answers" {
+		return answers(args[1:], stdout)
+	}
+	return fmt.Errorf("want conform, answers or masks, got %q", args)
 }
