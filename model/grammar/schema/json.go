@@ -32,6 +32,7 @@ type writer struct {
 	commaExpr              grammar.Expr
 	commaMade              bool
 	multiple               map[decimal]*grammar.DFA
+	free                   *grammar.DFA // of anyText(0, grammar.Unbounded), which every object that is open needs
 }
 
 func set(ranges ...byte) (s grammar.ByteSet) {

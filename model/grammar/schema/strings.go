@@ -201,7 +201,13 @@ func (w *writer) content(t *texts) (grammar.Expr, error) {
 
 // automaton is that of content.
 func (w *writer) automaton(t *texts) (*grammar.DFA, error) {
-	d, err := w.b.DFA(w.anyText(t.lo, t.hi))
+	var err error
+	d := w.free
+	if whole := t.lo == 0 && t.hi == grammar.Unbounded; d == nil || !whole {
+		if d, err = w.b.DFA(w.anyText(t.lo, t.hi)); whole {
+			w.free = d
+		}
+	}
 	for _, p := range t.patterns {
 		if err == nil {
 			d, err = w.combine(d, p, w.b.And)
