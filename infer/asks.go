@@ -29,6 +29,15 @@ func (e *Engine) asksOf(src Source) *sourceAsks {
 	return &e.sources[len(e.sources)-1]
 }
 
+// postpones reports whether a source leaves unread what nobody asks about. Those who share passes
+// have no say: what one reads there costs the others little.
+func (e *Engine) postpones(src Source, seqs []*Sequence) bool {
+	if e.Budget != nil && (len(seqs) > 1 || e.Budget.Postpones()) {
+		return e.Budget.Postpones()
+	}
+	return !slices.ContainsFunc(seqs, func(s *Sequence) bool { return s.req.Source == src && !s.traits.Defers })
+}
+
 // score runs the jobs.
 func (e *Engine) score(ctx context.Context) (rows []Rows, err error) {
 	defer guard("the target's pass", &err)

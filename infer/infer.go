@@ -128,13 +128,18 @@ type Target interface {
 // A Proposal is one round's draft tree and how its children were drawn: a
 // verifier can be lossless only if it knows that.
 //
-// The engine sets Pos, MaxNodes and MaxDepth, and Tree to the root alone with room
+// The engine sets Pos, MaxNodes, MaxDepth, Backlog and Prefill, and Tree to the root alone with room
 // for MaxNodes; the drafter adds nodes or substitutes a tree of its own.
 type Proposal struct {
 	Tree     *tree.Tree
 	Pos      int // sequence position of the root
 	MaxNodes int // largest tree, root counted
 	MaxDepth int // largest depth; 0 asks for the root alone, and in Observe says that the drafter was not asked
+
+	// Backlog committed tokens are read by the source with the round's first ask, as far as it says
+	// so: what it costs to ask depends on them. Prefill is how long the passes over the prompt took.
+	Backlog int
+	Prefill time.Duration
 
 	// Live nodes [0,Live) may be accepted; the others are scored only. 0 means all.
 	Live int
@@ -236,6 +241,9 @@ type Traits struct {
 	// Took is called with the cost of a round, after the Observe of every round, including those
 	// in which the drafter was not asked; the output must not depend on it.
 	Took func(Timing)
+	// Defers: it counts what a first ask costs because the source has much to read. Unless others
+	// need it, the source reads nothing of its sequence until it is asked.
+	Defers bool
 	// Origins name what nodes are drafted from, for benchmarks that count what each contributes:
 	// a chain from the context is "spine", and the nodes that a table of transitions adds are
 	// "branch". Origin is the index of the name of node n, which is not the root, in the tree
@@ -262,6 +270,7 @@ type Timing struct {
 	Verify   time.Duration // the target's pass
 	Draft    time.Duration // the source's passes
 	Overhead time.Duration // trees, verdict, bookkeeping; not the request's Trace
+	Drafting time.Duration // of Overhead, what plain decoding has not: the drafter's own work, and what its source keeps
 }
 
 // An Ask is what one sequence wants of a source: rows of nodes [From,Len) of

@@ -168,7 +168,10 @@ func (s *Sequence) beginRound(maxNodes int) {
 		s.plainly = ErrBudget
 		return
 	}
-	s.prop.MaxDepth = left - 1
+	s.prop.MaxDepth, s.prop.Prefill = left-1, s.stats.Prefill
+	if s.traits.Defers {
+		s.prop.Backlog = s.backlog()
+	}
 	s.grow(nil)
 }
 
@@ -306,6 +309,7 @@ func (s *Sequence) keepChunk(e *Engine, rows Rows) {
 // target pass: it reads the target's hidden states.
 func (s *Sequence) keep(e *Engine, p Proposal, v Verdict, rows Rows, tokens []int32) {
 	if s.req.Drafter != nil {
+		start := e.now()
 		// The drafter may ask for rows off the path. Their context must not overwrite the
 		// tokens that follow.
 		s.scores.begin(rows, p.Tree, tokens[:len(tokens):len(tokens)])
@@ -319,6 +323,7 @@ func (s *Sequence) keep(e *Engine, p Proposal, v Verdict, rows Rows, tokens []in
 				s.fail(failed("commit to the draft source", err))
 			}
 		}
+		s.timing.Drafting += e.now().Sub(start)
 	}
 	if err := e.commit(s.id, v.Path); err != nil {
 		s.fail(failed(fmt.Sprintf("commit %d nodes", len(v.Path)), err))

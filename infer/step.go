@@ -232,7 +232,8 @@ func (e *Engine) draftAll(ctx context.Context, seqs []*Sequence, pass *Pass) (ti
 		if s.reason == "" && !s.prefilling() {
 			start := e.now()
 			s.beginRound(s.nodes(e.Config.MaxNodes))
-			s.timing = Timing{Overhead: e.now().Sub(start)}
+			took := e.now().Sub(start)
+			s.timing = Timing{Overhead: took, Drafting: took}
 		}
 		if s.req.Source != nil {
 			e.asksOf(s.req.Source)
@@ -268,7 +269,7 @@ func (e *Engine) draftAll(ctx context.Context, seqs []*Sequence, pass *Pass) (ti
 			if len(q.asks) == 0 && (asked || q.used) {
 				continue
 			}
-			q.used, q.read, q.later = true, 0, e.Budget != nil && e.Budget.Postpones()
+			q.used, q.read, q.later = true, 0, e.postpones(q.source, seqs)
 			// Without asks this runs the prompt chunks that were committed last.
 			rows, err := e.ask(ctx, q, seqs)
 			if err != nil {
@@ -287,10 +288,12 @@ func (e *Engine) draftAll(ctx context.Context, seqs []*Sequence, pass *Pass) (ti
 				s.grow(rows[:n:n])
 				rows = rows[n:]
 				start, answered = answered, e.now()
+				grown := answered.Sub(start)
 				s.timing.Steps++
 				s.timing.Asked += n
 				s.timing.Draft += took
-				s.timing.Overhead += answered.Sub(start)
+				s.timing.Overhead += grown
+				s.timing.Drafting += grown
 			}
 			start = answered
 		}

@@ -80,6 +80,7 @@ func TestDraftersAreToldWhatRoundsCost(t *testing.T) {
 	want := infer.Timing{
 		Rows: 5, Nodes: 4, Steps: 2, Asked: 4,
 		Verify: 105 * time.Millisecond, Draft: 20 * time.Millisecond, Overhead: 4 * time.Millisecond,
+		Drafting: 4 * time.Millisecond,
 	}
 	if d.seen[0] != want {
 		t.Errorf("the first round cost %+v, want %+v", d.seen[0], want)

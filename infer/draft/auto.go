@@ -38,6 +38,7 @@ func openAuto(v spec.Values, e Env) (Maker, error) {
 	if len(try) == 0 {
 		try = candidates(e)
 	}
+	e.Unpaused = true
 	var mks []*Maker
 	closeAll := func() (err error) {
 		for _, m := range mks {

@@ -26,13 +26,13 @@ func beamMethod() Method {
 	}
 }
 
-func openBeam(v spec.Values, _ Env) (Maker, error) {
+func openBeam(v spec.Values, e Env) (Maker, error) {
 	v, err := published(beamMethod(), "N=60,depth=7", v)
 	if err != nil {
 		return Maker{}, err
 	}
 	c := search.BeamConfig{N: grow.MostNodes, K: v.Int("k")}
-	p := grow.Pace{Stop: v.Is("depth", "auto")}
+	p := grow.Pace{Stop: v.Is("depth", "auto"), Always: e.Unpaused}
 	if p.Stop {
 		c.Depth, p.Th = min(mostLevels, search.MostLevels(c.K)), search.DefaultSALF().Th
 	} else {

@@ -27,6 +27,7 @@ type Env struct {
 	Temperature float64 // at which children are drawn, if they are drawn at random
 	Tokenizer   string  // hash that a file of token ids must carry; empty accepts any
 	Source      bool    // there is a draft model to ask
+	Unpaused    bool    // methods that follow costs draft in every round: another judges whether that pays
 	// Constants are in place of the fitted ones; nil: those.
 	Constants *Constants
 }

@@ -399,7 +399,7 @@ func (a offer) before(b offer) bool {
 
 // Observe learns, and tracks how much of the spine and the branches is accepted.
 func (d *goose) Observe(p infer.Proposal, v infer.Verdict, s infer.Scores) error {
-	if !d.Prefill(p.Pos) && p.Tree.Len() == len(d.nodes) {
+	if !d.Prefill(p.Pos) && p.MaxDepth > 0 && p.Tree.Len() == len(d.nodes) {
 		var drafted, kept [2]float64
 		for n := 1; n < len(d.nodes); n++ {
 			drafted[d.origin(n)]++

@@ -19,7 +19,7 @@ func salfMethod() Method {
 				finishParam()),
 		},
 		Source: true,
-		Open:   func(v spec.Values, _ Env) (Maker, error) { return openBestFirst(salfMethod(), "N=60,th=0.6", v) },
+		Open:   func(v spec.Values, e Env) (Maker, error) { return openBestFirst(salfMethod(), "N=60,th=0.6", v, e) },
 	}
 }
 
@@ -30,7 +30,7 @@ func optimalMethod() Method {
 			Params: append(bestFirstParams(), finishParam()),
 		},
 		Source: true,
-		Open:   func(v spec.Values, _ Env) (Maker, error) { return openBestFirst(optimalMethod(), "N=60", v) },
+		Open:   func(v spec.Values, e Env) (Maker, error) { return openBestFirst(optimalMethod(), "N=60", v, e) },
 	}
 }
 
@@ -56,13 +56,13 @@ func finishParam() spec.Param {
 }
 
 // openBestFirst opens salf or optimal, m, whose paper has the constants paper.
-func openBestFirst(m Method, paper string, v spec.Values) (Maker, error) {
+func openBestFirst(m Method, paper string, v spec.Values, e Env) (Maker, error) {
 	v, err := published(m, paper, v)
 	if err != nil {
 		return Maker{}, err
 	}
 	c := search.SALFConfig{N: grow.MostNodes, B: v.Int("B"), Finish: search.Finish(v.Choice("finish"))}
-	var p grow.Pace
+	p := grow.Pace{Always: e.Unpaused}
 	if !v.Is("N", "auto") {
 		c.N, p.N = v.Int("N"), v.Int("N")
 	}

@@ -15,8 +15,9 @@ import (
 // A Replay decodes recorded texts without a model. A verdict needs only the text, so acceptance
 // is exact at temperature 0 and, with the verifier target, above it. Other verifiers and
 // children drawn at random are refused. A row that the recording lacks is empty, which can only
-// make a tree smaller, and is counted. Time is the recorded cost of passes by their rows;
-// building and verifying trees takes none.
+// make a tree smaller, and is counted. Time is the recorded cost of passes by their rows, to
+// which a draft model's reading of prompts and of what was kept adds; building and verifying
+// trees takes none.
 type Replay struct {
 	rec     *Recording
 	text    int
@@ -35,7 +36,7 @@ func New(r *Recording) *Replay {
 	p := &Replay{rec: r, open: map[infer.SeqID]*replayed{}, now: time.Unix(0, 0)}
 	for i := 1; i < len(r.Channels); i++ {
 		ch := &r.Channels[i]
-		p.sources = append(p.sources, bench.Source{Name: ch.Name, LM: ch.LM, Source: &replaySource{p, ch, map[infer.SeqID]int{}}})
+		p.sources = append(p.sources, bench.Source{Name: ch.Name, LM: ch.LM, Source: &replaySource{r: p, ch: ch, open: map[infer.SeqID]*reading{}}})
 	}
 	return p
 }
@@ -200,40 +201,71 @@ func (x *replayRows) Rank(dst []int32, n, k int) []int32 {
 // Hidden returns no hidden state.
 func (x *replayRows) Hidden(int) model.Feature { return model.Feature{} }
 
-// replaySource answers for a recorded draft model.
+// replaySource answers for a recorded draft model. Like the draft models of package source, it
+// reads what was committed with its sequence's next ask, or once lag tokens wait, unless that is
+// postponed. Each token that it reads is a row of its pass.
 type replaySource struct {
-	r  *Replay
-	ch *Channel
-	at map[infer.SeqID]int // position of the root
+	r         *Replay
+	ch        *Channel
+	open      map[infer.SeqID]*reading
+	postponed bool
+	read      int
 }
 
-// Match returns the length of prompt: there is nothing to compute.
-func (s *replaySource) Match(prompt []int32) int { return len(prompt) }
+// A reading is where a draft model is in one sequence.
+type reading struct {
+	at      int // position of the root
+	pending int // committed tokens that it has not read, the root included
+}
+
+// lag is how many tokens of a sequence that asks nothing may wait.
+const lag = 64
+
+// Match returns 0: no prefix is kept.
+func (s *replaySource) Match([]int32) int { return 0 }
 
 // Open starts a sequence.
 func (s *replaySource) Open(id infer.SeqID, _ []int32, keep int) error {
-	s.at[id] = keep
+	s.open[id] = &reading{at: keep, pending: 1}
 	return nil
 }
 
 // Commit moves to the next root.
 func (s *replaySource) Commit(id infer.SeqID, p infer.Proposal, v infer.Verdict, _ infer.Scores) error {
-	s.at[id] = p.Pos + len(v.Path)
+	x := s.open[id]
+	x.at, x.pending = p.Pos+len(v.Path), x.pending+len(v.Path)
 	return nil
 }
 
 // Close ends a sequence.
-func (s *replaySource) Close(id infer.SeqID) { delete(s.at, id) }
+func (s *replaySource) Close(id infer.SeqID) { delete(s.open, id) }
+
+// Postpone leaves what is committed unread until its sequence asks.
+func (s *replaySource) Postpone(on bool) { s.postponed = on }
+
+// Backlog returns how many committed tokens of a sequence are still to be read.
+func (s *replaySource) Backlog(id infer.SeqID) int { return s.open[id].pending }
+
+// Read returns how many committed tokens the last Rows has read.
+func (s *replaySource) Read() int { return s.read }
 
 // Rows answers from the recording.
 func (s *replaySource) Rows(_ context.Context, asks []infer.Ask) ([]infer.Row, error) {
 	var rows []infer.Row
 	var way tap
 	tokens := s.r.rec.Texts[s.r.text].Tokens
+	s.read = 0
+	beside := 0 // rows that answer nothing
 	for _, a := range asks {
+		at := s.open[a.ID]
+		if a.From == 0 {
+			s.read += at.pending
+			beside += max(0, at.pending-1) // the root's row is an answer
+			at.pending = 0
+		}
 		for n := a.From; n < a.Tree.Len(); n++ {
 			s.r.asked++
-			c, ok := s.ch.get(s.r.text, tokens, s.at[a.ID], way.way(a.Tree, n))
+			c, ok := s.ch.get(s.r.text, tokens, at.at, way.way(a.Tree, n))
 			if !ok {
 				s.r.missed++
 				rows = append(rows, infer.Row{})
@@ -243,6 +275,15 @@ func (s *replaySource) Rows(_ context.Context, asks []infer.Ask) ([]infer.Row, e
 			rows = append(rows, infer.Row{Tokens: c.Token[:k:k], LogProb: c.LogProb[:k:k]})
 		}
 	}
-	s.r.spend(s.ch, len(rows))
+	for _, x := range s.open {
+		if !s.postponed && x.pending >= lag {
+			s.read, beside, x.pending = s.read+x.pending, beside+x.pending, 0
+		}
+	}
+	if n := len(rows) + beside; n > 0 {
+		s.r.spend(s.ch, n)
+	}
 	return rows, nil
 }
+
+var _ infer.Postponer = (*replaySource)(nil)

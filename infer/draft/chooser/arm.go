@@ -17,9 +17,14 @@ type record struct {
 
 	asked trials     // of all requests
 	draft cost.Ratio // plain rounds in the draft model, per round
-	tried int        // rounds
-	since int        // rounds of others since
-	burst int        // rounds that are still to be tried
+	step  cost.Ratio // the same per pass
+	// Plain rounds that the draft model needs for a token that has waited.
+	reading cost.Ratio
+	won     cost.Ratio // requests that gained by it
+	vain    int        // trials that did not pay, one after another
+	tried   int        // rounds
+	since   int        // rounds of others since
+	burst   int        // rounds that are still to be tried
 }
 
 // Trials are rounds with a draft model. Their tokens and costs belong together: when the model
@@ -48,6 +53,8 @@ type arm struct {
 	tree   tree.Tree // as large as pays
 	here   cells     // of this request
 	mine   trials    // of this request
+	net    float64   // what this request has gained by its rounds
+	used   bool      // in this request
 	fresh  bool      // full belongs to this round
 	live   int       // of full
 	reach  int       // nodes that full is grown to; 0: as many as it may have

@@ -47,24 +47,29 @@ func New(all []Candidate) func() infer.Drafter {
 // is not worth its row. What a candidate with a draft model adds and costs is known only from
 // its own rounds, so it is tried now and then.
 //
-// The extra time of a round is paid from an account of the time that the request has gained over
-// plain decoding, plus a small credit, so that no request becomes much slower than plain
-// decoding. The credit shrinks while requests as a whole lose.
+// All that a round costs more than a plain one is paid from the account: more rows, the draft
+// model's passes, its reading of what has waited for it since it was asked last, and the drafters'
+// own work, used or not. What the account cannot pay at worst is not done.
 type chooser struct {
 	shared *shared
 	all    []*arm
 	chosen int // -1: none
+	account
 
-	prompt  int
-	rounds  int
-	emitted int
-	left    int     // tokens that the request may still emit
-	round   int     // tokens of the last round
-	account float64 // plain rounds gained
-	idle    int     // rounds since a candidate was chosen
-	others  int     // rows of other sequences in the last pass
-	meter   cost.Meter
-	spent   cost.Ratio // plain rounds per token
+	promptLen int
+	rounds    int
+	left      int     // tokens that the request may still emit
+	round     int     // tokens of the last round
+	backlog   int     // tokens that a draft model would read if it was asked in this round
+	perToken  float64 // plain rounds that the target needed for a token of the prompt
+	looked    bool    // candidates without a draft model have grown their trees in this round
+	steps     int     // passes of the draft model in this round
+	most      int     // of which it has at most so many
+	idle      int     // rounds since a candidate was chosen
+	others    int     // rows of other sequences in the last pass
+	meter     cost.Meter
+	spent     cost.Ratio // plain rounds per token
+	off       cost.Ratio // what passes with drafts cost more than they usually do
 }
 
 // shared is what choosers among the same candidates know.
@@ -72,28 +77,28 @@ type shared struct {
 	sync.Mutex
 	pass   cost.Curve
 	level  float64    // recent seconds of a pass that costs 1
-	gained float64    // plain rounds, recent requests together
-	length cost.Ratio // tokens of recent requests, not counting this one
+	rest   cost.Ratio // seconds per token beside passes and drafting
+	length cost.Ratio // tokens of recent requests
 	drafts int        // rounds since the last plain one
 	known  []*record
+
+	watch   cost.Ratio     // plain rounds that it takes to grow trees which are not used, per round
+	harvest cost.Ratio     // plain rounds that drafters need beside that, per node of a tree that is used
+	past    [pasts]float64 // tokens of the last requests
+	ended   int            // requests
 }
 
 const (
-	// A request may lose credit plain rounds, and share more per token that it has emitted; the
-	// credit is at most lenShare of the recent length of requests.
-	credit   = 0.9
-	lenShare = 0.02
-	share    = 0.01
 	boldness = 0.5  // share of the funds that a round may risk on average
 	utmost   = 0.75 // and at worst: the rest is left for better trees
-	proof    = 0.05 // share of what a tree would have gained that it may risk
 	surest   = 0.9  // largest probability of a tree that counts against its risk
-	// Plain rounds that requests have lost together when the credit is halved.
-	deep = 8
 
 	patience   = 96   // rounds after which an unprofitable candidate is tried again
+	doublings  = 3    // of which there are twice as many after every trial in vain, so many times
 	newcomer   = 3    // rounds of a first trial
 	firstLoss  = 0.4  // assumed cost of the first round with a draft model, in plain rounds
+	spread     = 32   // rounds in which reading what has waited is to pay
+	smallest   = 4    // nodes: fewer are not worth a trial
 	quiet      = 32   // idle rounds after which candidates are asked less often
 	plainAfter = 64   // rounds with drafts after which one goes without
 	leastGain  = 0.01 // smallest gain, in plain rounds, for which a tree is drafted
@@ -110,13 +115,19 @@ const (
 )
 
 func (a *chooser) Start(prompt []int32) error {
-	a.prompt, a.rounds, a.emitted, a.account, a.idle, a.others = len(prompt), 0, 0, 0, 0, 0
-	a.chosen, a.meter, a.spent, a.left = -1, cost.Meter{}, cost.Ratio{}, 0
+	a.promptLen, a.rounds, a.idle, a.others, a.backlog = len(prompt), 0, 0, 0, 0
+	a.off = cost.Ratio{}
+	a.chosen, a.meter, a.spent, a.left, a.perToken = -1, cost.Meter{}, cost.Ratio{}, 0, 0
 	a.shared.Lock()
+	a.account = account{ahead: a.shared.ahead()}
 	a.shared.length.Fade(0, 1, 0.95)
+	for _, c := range a.all {
+		c.reading.Fade(0, 0, readFade) // what seems too dear is tried again at last
+	}
 	a.shared.Unlock()
 	for _, c := range a.all {
 		c.reach, c.fresh, c.laterNode, c.here, c.mine = 0, false, -1, cells{}, trials{}
+		c.net, c.used = 0, false
 		if err := c.d.Start(prompt); err != nil {
 			return err
 		}
@@ -128,10 +139,7 @@ func (a *chooser) Start(prompt []int32) error {
 // harvests can do without their rows. A candidate that does not say where its nodes come from is
 // an origin itself.
 func (a *chooser) Traits() infer.Traits {
-	t := infer.Traits{Keeps: true, Took: a.took, Origin: a.origin}
-	if slices.ContainsFunc(a.all, func(c *arm) bool { return c.traits.End != nil }) {
-		t.End = a.end
-	}
+	t := infer.Traits{Keeps: true, Defers: true, Took: a.took, Origin: a.origin, End: a.end}
 	for _, c := range a.all {
 		if c.traits.Harvest {
 			t.Harvest, t.Keeps = true, t.Keeps && c.traits.Keeps
@@ -155,6 +163,18 @@ func (a *chooser) Traits() infer.Traits {
 
 // end tells the candidates that the sequence has ended.
 func (a *chooser) end() {
+	a.shared.Lock()
+	a.shared.end(&a.account)
+	for _, c := range a.all {
+		if c.used {
+			gained := 0.0
+			if c.net > 0 {
+				gained = 1
+			}
+			c.won.Fade(gained, 1, 0.9)
+		}
+	}
+	a.shared.Unlock()
 	for _, c := range a.all {
 		if c.traits.End != nil {
 			c.traits.End()
@@ -176,19 +196,20 @@ func (a *chooser) origin(n int) int {
 
 func (a *chooser) Grow(p *infer.Proposal, rows []infer.Row, ch infer.Chance) ([]int, error) {
 	if rows != nil {
-		return a.all[a.chosen].d.Grow(p, rows, ch)
+		return a.further(p, rows, ch)
 	}
 	a.shared.Lock()
 	defer a.shared.Unlock()
-	a.chosen, a.left = -1, p.MaxDepth+1
+	a.chosen, a.left, a.backlog, a.steps = -1, p.MaxDepth+1, p.Backlog, 0
 	if a.meter.Level == 0 {
 		a.meter.Level = a.shared.level
 	}
-	// Candidates that have not paid for a long time cost as little as they earn.
-	look := a.idle < quiet || a.rounds%(1+min(a.idle/quiet, 15)) == 0
+	a.prefilled(p.Prefill)
+	a.ahead = min(a.ahead, float64(a.tokens+a.left))
+	a.looked = a.looks()
 	for _, c := range a.all {
 		c.fresh = false
-		if c.asks || !look {
+		if c.asks || !a.looked {
 			continue
 		}
 		n := p.MaxNodes
@@ -211,19 +232,14 @@ func (a *chooser) Grow(p *infer.Proposal, rows []infer.Row, ch infer.Chance) ([]
 		switch {
 		case i == a.chosen && c.asks:
 			var err error
-			most := utmost * a.funds()
-			if c.tried < c.trial() {
-				most = min(most, firstLoss)
-			}
-			most -= c.draft.Value(0, 1)
-			p.MaxNodes = min(p.MaxNodes, a.within(most))
+			p.MaxNodes = min(p.MaxNodes, a.limit(c))
 			if ask, err = c.d.Grow(p, nil, ch); err != nil {
 				return nil, err
 			}
 		case i == a.chosen && c.size == c.full.Len():
 			c.label()
 			p.Tree, p.Live, p.LogV = c.prop.Tree, c.prop.Live, c.logs(false)
-		case !c.asks && look:
+		case !c.asks && a.looked:
 			if i == a.chosen {
 				c.label()
 			}
@@ -240,21 +256,37 @@ func (a *chooser) Grow(p *infer.Proposal, rows []infer.Row, ch infer.Chance) ([]
 	return ask, nil
 }
 
-// extra returns the extra time, in plain rounds, of a pass in which this sequence has n
-// rows instead of one.
-func (a *chooser) extra(n int) float64 {
-	one := a.shared.pass.Cost(a.others + 1)
-	if one == 0 {
-		return 0
+// further gives the chosen candidate the draft model's answer. A draft that the account would not
+// pay any more ends with it.
+func (a *chooser) further(p *infer.Proposal, rows []infer.Row, ch infer.Chance) ([]int, error) {
+	c := a.all[a.chosen]
+	a.steps++
+	ask, err := c.d.Grow(p, rows, ch)
+	if err == nil && len(ask) > 0 && a.steps >= a.most && c.traits.Finish != nil {
+		return nil, c.traits.Finish(p)
 	}
-	return a.shared.pass.Cost(a.others+n)/one - 1
+	return ask, err
+}
+
+// limit bounds the passes of c's draft model in this round, and returns the bound of its tree.
+func (a *chooser) limit(c *arm) (nodes int) {
+	lent := a.lends(c)
+	most := utmost*a.funds() + lent - c.entry(a)
+	a.lent += lent
+	if c.tried < c.trial() {
+		most = min(most, firstLoss)
+	}
+	step := c.step.Value(firstDraft, 0.5)
+	a.most = int(max(1, min((most-a.extra(smallest))/step, tree.MaxNodes)))
+	// Drafts that are much longer than usual are likely to be accepted.
+	return a.within(most - min(float64(a.most)*step, max(most/2, 1.5*c.draft.Value(firstDraft, 0.5))))
 }
 
 // within returns the largest tree whose pass takes at most extra more plain rounds than
-// a plain one.
+// a plain one, and is not more than twice as large as what is known.
 func (a *chooser) within(extra float64) int {
-	n := 4 // fewer are not worth a trial
-	for n < tree.MaxNodes && a.extra(2*n) <= extra {
+	n := smallest
+	for n < tree.MaxNodes && a.knows(n) && a.risk(2*n) <= extra {
 		n *= 2
 	}
 	return n
@@ -274,15 +306,18 @@ func (a *chooser) choose() {
 		switch {
 		case c.asks:
 			tokens, extra := c.expects()
-			if c.gain = (tokens-1)*worth - extra; c.tried == 0 {
+			entry := c.entry(a)
+			due := entry - a.lends(c) // now
+			c.gain = (tokens-1)*worth - extra - entry/max(1, min(spread, a.remaining()/tokens))
+			if c.tried == 0 {
 				c.gain = 0
 			}
 			// A request that cannot afford its usual trees gets smaller ones.
-			extra = max(extra/2, min(extra, utmost*funds))
+			extra = max(min(extra, c.least(a)), min(extra, utmost*funds-due))
 			// At best, it adds one token in every round in which it adds any.
 			stake := extra * (1 - min(tokens-1, surest))
 			proven := c.tried >= c.trial() && c.gain > 0
-			if !proven || stake > boldness*funds || extra > utmost*funds {
+			if !proven || stake > boldness*(funds+a.lends(c)) || extra+due > utmost*funds {
 				continue
 			}
 		case c.fresh:
@@ -302,14 +337,10 @@ func (a *chooser) choose() {
 		if !c.asks || i == a.chosen {
 			continue
 		}
-		if c.burst == 0 && (c.tried < c.trial() || c.since >= patience) {
+		if c.burst == 0 && (c.tried < c.trial() || c.since >= patience<<min(c.vain, doublings)) {
 			c.burst = newcomer
 		}
-		loss := max(-c.gain, 0)
-		if c.tried == 0 {
-			loss = firstLoss
-		}
-		if c.burst > 0 && boldness*funds >= loss {
+		if c.burst > 0 && c.least(a)+c.entry(a)-a.lends(c) <= utmost*a.funds() {
 			a.chosen = i
 			return
 		}
@@ -330,19 +361,6 @@ func (a *chooser) worth() float64 {
 	return min(a.spent.Value(1, priorTokens), 1)
 }
 
-// funds returns how many plain rounds the request can lose, given a credit.
-func (a *chooser) funds() float64 {
-	length := float64(a.emitted + a.left)
-	if l := &a.shared.length; l.Of > 1 {
-		length = min(length, max(l.Have-float64(a.emitted), 0)/(l.Of-1))
-	}
-	lend := min(credit, lenShare*length)
-	if a.shared.gained < 0 {
-		lend /= 1 - a.shared.gained/deep
-	}
-	return max(0, a.account+lend+share*float64(a.emitted))
-}
-
 // size finds the part of c's tree that pays most and risks at most funds.
 func (a *chooser) size(c *arm, worth, funds float64) {
 	t := &c.full
@@ -355,13 +373,10 @@ func (a *chooser) size(c *arm, worth, funds float64) {
 			sum += v
 		}
 	}
-	// What its likeliest child alone would have gained in this request justifies part of the
-	// risk.
-	first := &c.here[0][0]
-	funds += min(credit/3, max(0, proof*(first.Have*worth-first.Of*a.extra(2))))
+	row := a.shared.harvest.Value(0, 1)
 	c.gain, c.size, c.reach = 0, 1, 0
 	if c.live < t.Len() { // nodes that are only scored serve later rounds: all of them or none
-		if more := a.extra(t.Len()); more <= utmost*funds {
+		if more := a.extra(t.Len()) + row*float64(t.Len()-1); more <= utmost*funds {
 			c.gain, c.size = sum*worth-more, t.Len()
 		}
 		return
@@ -380,12 +395,12 @@ func (a *chooser) size(c *arm, worth, funds float64) {
 	sum = 0
 	for i, n := range c.order {
 		sum += c.path[n]
-		more := a.extra(i + 2)
+		more := a.extra(i+2) + row*float64(i+1)
 		g := sum*worth - more
 		if g > best {
 			best, wish = g, i+2
 		}
-		if g > c.gain && more*risk <= boldness*funds && more <= utmost*funds {
+		if g > c.gain && more*risk <= boldness*funds && more+a.risk(i+2)-a.extra(i+2) <= utmost*funds && (i < smallest || a.knows(i/2)) {
 			c.gain, c.size = g, i+2
 		}
 	}
@@ -394,10 +409,15 @@ func (a *chooser) size(c *arm, worth, funds float64) {
 }
 
 func (a *chooser) Observe(p infer.Proposal, v infer.Verdict, s infer.Scores) error {
-	if p.Pos >= a.prompt-1 {
+	round := p.Pos >= a.promptLen-1
+	if round {
 		a.observe(&p, v)
 	}
+	asked := p.MaxDepth
 	for _, c := range a.all {
+		if p.MaxDepth = asked; round && !c.asks && !a.looked {
+			p.MaxDepth = 0 // it was not asked
+		}
 		if err := c.d.Observe(p, v, s); err != nil {
 			return err
 		}
@@ -409,7 +429,7 @@ func (a *chooser) observe(p *infer.Proposal, v infer.Verdict) {
 	a.shared.Lock()
 	defer a.shared.Unlock()
 	a.round = len(v.Path)
-	a.emitted += a.round
+	a.tokens += a.round
 	var buf [64]int32
 	tokens := buf[:0]
 	for _, n := range v.Path[1:] {
@@ -440,25 +460,14 @@ func (a *chooser) took(t infer.Timing) {
 	s.length.Have += float64(a.round)
 	a.idle++
 	a.others = t.Rows - t.Nodes
-	a.meter.Add(&s.pass, t.Rows, t.Experts, t.Verify.Seconds())
-	s.level = a.meter.Level
 	s.drafts++
 	if t.Nodes == 1 {
 		s.drafts = 0
 	}
-	// A round is charged the usual cost of its rows: this round's deviation is mostly other work
-	// on the machine.
-	extra := a.extra(t.Nodes)
-	one := a.meter.Level * s.pass.Cost(a.others+1)
-	if a.chosen >= 0 && a.all[a.chosen].asks && one > 0 {
-		c := a.all[a.chosen]
-		draft := t.Draft.Seconds() / one
-		if c.tried > 2 {
-			draft = min(draft, 3*c.draft.Value(draft, 0))
-		}
-		c.draft.Add(draft, 1)
-		extra += draft
-	}
+	x := a.charge(t)
+	gained := float64(a.round) - 1 - x.sum()
+	a.gained += gained
+	extra := x.sum() - x.read // what other rounds are to expect
 	a.spent.Fade(1+extra, float64(a.round), recent)
 	for i, c := range a.all {
 		c.since++
@@ -466,22 +475,35 @@ func (a *chooser) took(t infer.Timing) {
 			continue
 		}
 		a.idle = 0
-		gained := float64(a.round) - 1 - extra
-		a.account += gained
-		s.gained = 0.999*s.gained + gained
 		if c.asks {
-			if c.tried == c.trial()-newcomer {
-				c.asked, c.mine = trials{}, trials{} // it has finished measuring
-			}
-			c.asked.add(float64(a.round), extra, remembered)
-			c.mine.add(float64(a.round), extra, recent)
-			c.tried++
-			c.since, c.burst = 0, max(0, c.burst-1)
+			c.net, c.used = c.net+gained, true
+			a.tried(c, extra)
 		}
 		if c.traits.Took != nil {
 			t.Verify = time.Duration(s.pass.CostOf(t.Rows, t.Experts) * a.meter.Level * float64(time.Second))
 			c.traits.Took(t)
 		}
 	}
-	a.chosen = -1
+	a.chosen, a.looked = -1, false
+}
+
+// tried notes a round with c's draft model.
+func (a *chooser) tried(c *arm, extra float64) {
+	if c.tried == c.trial()-newcomer {
+		c.asked, c.mine = trials{}, trials{} // it has finished measuring
+	}
+	c.asked.add(float64(a.round), extra, remembered)
+	c.mine.add(float64(a.round), extra, recent)
+	c.tried++
+	c.since = 0
+	if c.burst > 0 {
+		c.burst--
+	}
+	tokens, costs := c.expects()
+	switch {
+	case (tokens-1)*a.worth() > costs:
+		c.vain = 0
+	case c.burst == 0:
+		c.vain++
+	}
 }

@@ -4,6 +4,7 @@ import (
 	"math"
 	"reflect"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -60,10 +61,8 @@ func TestATreeIsCutToWhatPays(t *testing.T) {
 		{"every token is worth a plain round", 1, 10, 6, 5, 0.8 + 0.4 + 0.2 + 0.15 - 0.4},
 		{"tokens are worth less", 0.4, 10, 6, 3, 0.4*1.2 - 0.2},
 		{"tokens are worth nothing", 0, 10, 6, 1, 0},
-		// The proof by the likeliest child is worth at most 0.3, of which a round may risk three
-		// quarters.
-		{"there is nothing to lose", 1, 0, 6, 3, 0.8 + 0.4 - 0.2},
-		{"there is a little to lose", 1, 0.11, 6, 4, 0.8 + 0.4 + 0.2 - 0.3},
+		{"there is nothing to lose", 1, 0, 6, 1, 0},
+		{"there is a little to lose", 1, 0.3, 6, 3, 0.8 + 0.4 - 0.2},
 		{"a tree that is scored in part stays whole", 1, 10, 3, 6, 0.95 - 0.5},
 		{"or is not used", 1, 0, 3, 1, 0},
 	} {
@@ -167,35 +166,38 @@ func TestTreesThatWereNotUsedAreFollowed(t *testing.T) {
 			t.Errorf("depth and rank %v: tried and right %v, want %v", k, got[k], v)
 		}
 	}
-	if len(got) != len(want) || c.laterNode != -1 || a.emitted != 3 {
-		t.Errorf("%v, at node %d, %d tokens; want %v, -1, 3", got, c.laterNode, a.emitted, want)
+	if len(got) != len(want) || c.laterNode != -1 || a.tokens != 3 {
+		t.Errorf("%v, at node %d, %d tokens; want %v, -1, 3", got, c.laterNode, a.tokens, want)
 	}
 }
 
 func TestWhatARequestMayLose(t *testing.T) {
+	short := slices.Repeat([]int{20}, pasts)
 	for _, x := range []struct {
 		name    string
-		account float64
-		emitted int
-		left    int
-		length  cost.Ratio
-		gained  float64
+		account account
+		past    []int // tokens
 		want    float64
 	}{
-		{"a long request at its start", 0, 0, 1000, cost.Ratio{}, 0, credit},
-		{"a short one", 0, 0, 20, cost.Ratio{}, 0, lenShare * 20},
-		{"after some tokens", 0, 100, 1000, cost.Ratio{}, 0, credit + share*100},
-		{"with a gain", 3, 100, 1000, cost.Ratio{}, 0, 3 + credit + share*100},
-		{"with a loss", -1, 100, 1000, cost.Ratio{}, 0, credit + share*100 - 1},
-		{"with a loss that is all", -4, 100, 1000, cost.Ratio{}, 0, 0},
-		{"where requests have been short", 0, 100, 1000, cost.Ratio{Have: 130, Of: 3}, 0, lenShare*15 + share*100},
-		{"where requests lose", 0, 100, 1000, cost.Ratio{Have: 130, Of: 3}, -deep, lenShare*15/2 + share*100},
-		{"where requests gain", 0, 100, 1000, cost.Ratio{Have: 130, Of: 3}, deep, lenShare*15 + share*100},
+		{"at its start, a share of an answer of usual length", account{}, nil, share * priorLength},
+		{"not of the prompt's time", account{prefill: 8}, nil, share * priorLength},
+		{"later, of the tokens that there are", account{tokens: 100}, nil, share * 100},
+		{"with a gain", account{tokens: 100, gained: 3}, nil, 3 + share*100},
+		{"with a loss", account{tokens: 100, gained: -1}, nil, share*100 - 1},
+		{"with a loss that is all", account{tokens: 100, gained: -4}, nil, 0},
+		{"with what it was lent", account{tokens: 100, gained: -4, lent: 2}, nil, share*100 - 2},
+		{"where answers are short", account{}, short, share * 20},
+		{"where a quarter is", account{}, append([]int{20, 20, 20, 20, 20}, slices.Repeat([]int{90}, pasts-5)...), share * 20},
+		{"where few are", account{}, append([]int{20, 20}, slices.Repeat([]int{90}, pasts-2)...), share * 90},
+		{"where they were once", account{}, append(short, slices.Repeat([]int{500}, pasts)...), share * 500},
+		{"where requests ended before their answers", account{}, slices.Repeat([]int{0}, pasts), share * priorLength},
 	} {
-		a := tenth()
-		a.account, a.emitted, a.left = x.account, x.emitted, x.left
-		a.shared.length, a.shared.gained = x.length, x.gained
-		if got := a.funds(); !close1(got, x.want) {
+		s := new(shared)
+		for _, n := range x.past {
+			s.end(&account{tokens: n})
+		}
+		x.account.ahead = s.ahead()
+		if got := x.account.funds(); !close1(got, x.want) {
 			t.Errorf("%s: %.4f plain rounds, want %.4f", x.name, got, x.want)
 		}
 	}
@@ -204,40 +206,181 @@ func TestWhatARequestMayLose(t *testing.T) {
 	}
 }
 
-// The account is charged what a round's rows cost among those of the others.
+// A size that was never seen may cost more than smaller ones let expect, and is at most twice as
+// large as what was.
+func TestNewSizesAreRisks(t *testing.T) {
+	a := &chooser{shared: new(shared)}
+	for _, rows := range []int{1, 2, 4, 8} {
+		a.shared.pass.Add(rows, experts.Read{}, 1, 1)
+	}
+	if got := a.risk(8); !close1(got, a.extra(8)) {
+		t.Errorf("a pass of a size that is known costs %.3f more at worst, want what it costs", got)
+	}
+	if got, want := a.risk(16), a.extra(16)+newRow*8; !close1(got, want) {
+		t.Errorf("a pass of a new size costs %.3f more at worst, want %.3f", got, want)
+	}
+	if got := a.within(1e9); got != 16 {
+		t.Errorf("whatever it may cost, a tree has %d nodes, want 16", got)
+	}
+}
+
+// The account is charged what a round's rows cost among those of the others, and all that plain
+// decoding has not.
 func TestRoundsArePutToTheAccount(t *testing.T) {
+	us := time.Microsecond
 	for _, x := range []struct {
 		name                string
 		rows, nodes, tokens int
 		draft               time.Duration
+		overhead, drafting  time.Duration
 		asks                bool
 		want                float64
 	}{
-		{"alone", 5, 5, 3, 0, false, 2 - 0.4},
-		{"nothing was right", 5, 5, 1, 0, false, -0.4},
-		{"beside others", 9, 5, 3, 0, false, 2 - (1.8/1.4 - 1)},
-		{"with a draft model", 5, 5, 3, 250 * time.Microsecond, true, 2 - 0.4 - 0.25},
+		{"alone", 5, 5, 3, 0, 0, 0, false, 2 - 0.4},
+		{"nothing was right", 5, 5, 1, 0, 0, 0, false, -0.4},
+		{"beside others", 9, 5, 3, 0, 0, 0, false, 2 - (1.8/1.4 - 1)},
+		{"with a draft model", 5, 5, 3, 250 * us, 0, 0, true, 2 - 0.4 - 0.25},
+		{"with what drafters did", 5, 5, 3, 0, 120 * us, 100 * us, false, 2 - 0.4 - 0.1},
+		{"in vain", 1, 1, 1, 0, 70 * us, 50 * us, false, -0.05},
+		{"and what more tokens cost", 5, 5, 3, 0, 130 * us, 100 * us, false, 2 - 0.4 - 0.1 - 0.03 + 3*0.01},
 	} {
 		c := armOf([4]float64{0.5})
 		c.asks = x.asks
 		a := tenth(c)
 		a.meter = cost.Meter{Level: 1e-3, N: 100}
-		a.chosen, a.round, a.idle = 0, x.tokens, 7
+		if strings.HasPrefix(x.name, "and") {
+			a.shared.rest = cost.Ratio{Have: 1e-5, Of: 1} // seconds per token
+		}
+		for range 4 {
+			a.shared.pass.Add(x.rows, experts.Read{}, a.shared.pass.Cost(x.rows), 1)
+		}
+		a.chosen, a.round, a.idle, a.steps = 0, x.tokens, 7, 1
 		took := time.Duration(a.shared.pass.Cost(x.rows) * 1e6)
-		a.took(infer.Timing{Rows: x.rows, Nodes: x.nodes, Verify: took, Draft: x.draft})
-		if !close1(a.account, x.want) || !close1(a.shared.gained, x.want) {
-			t.Errorf("%s: %.4f on the account and %.4f for all, want %.4f", x.name, a.account, a.shared.gained, x.want)
+		a.took(infer.Timing{Rows: x.rows, Nodes: x.nodes, Verify: took, Draft: x.draft, Overhead: x.overhead, Drafting: x.drafting})
+		if !close1(a.gained, x.want) {
+			t.Errorf("%s: %.4f on the account, want %.4f", x.name, a.gained, x.want)
 		}
 		if want := float64(x.tokens) - x.want; !close1(a.spent.Value(0, 0), want/float64(x.tokens)) {
 			t.Errorf("%s: a token is taken to cost %.4f plain rounds, want %.4f", x.name, a.spent.Value(0, 0), want/float64(x.tokens))
 		}
-		if a.chosen != -1 || a.idle != 0 || a.shared.drafts != 1 || a.others != x.rows-x.nodes {
-			t.Errorf("%s: chosen %d, idle for %d rounds, %d since a plain one, %d other rows", x.name, a.chosen, a.idle, a.shared.drafts, a.others)
+		if a.chosen != -1 || a.idle != 0 || a.others != x.rows-x.nodes {
+			t.Errorf("%s: chosen %d, idle for %d rounds, %d other rows", x.name, a.chosen, a.idle, a.others)
 		}
 		if tried := map[bool]int{true: 1}[x.asks]; c.tried != tried {
 			t.Errorf("%s: tried %d times, want %d", x.name, c.tried, tried)
 		}
 	}
+}
+
+// A pass of a new size is charged what it took; one of a size that is known, what it usually takes.
+func TestSurprisesAreCharged(t *testing.T) {
+	for _, x := range []struct {
+		samples int
+		want    float64
+	}{{0, 3}, {8, 0.4}} {
+		c := armOf([4]float64{0.5})
+		a := &chooser{shared: new(shared), all: []*arm{c}, chosen: 0}
+		a.shared.pass.Add(1, experts.Read{}, 1, 1)
+		for range x.samples {
+			a.shared.pass.Add(5, experts.Read{}, 1.4, 1)
+		}
+		a.meter, a.round = cost.Meter{Level: 1e-3, N: 100}, 1
+		a.took(infer.Timing{Rows: 5, Nodes: 5, Verify: 4 * time.Millisecond})
+		if got := -a.gained; math.Abs(got-x.want) > 0.4 {
+			t.Errorf("a pass of 4 plain ones, after %d of 1.4: charged with %.2f, want about %.1f", x.samples, got, x.want)
+		}
+	}
+}
+
+// What a draft model reads because it was not asked for long is charged and told apart from what its
+// rounds cost.
+func TestReadingIsCharged(t *testing.T) {
+	c := armOf([4]float64{0.5})
+	c.asks, c.tried = true, 20
+	c.draft, c.step = cost.Ratio{Have: 2, Of: 10}, cost.Ratio{Have: 2, Of: 20}
+	a := tenth(c)
+	a.meter = cost.Meter{Level: 1e-3, N: 100}
+	a.perToken, a.backlog, a.steps, a.chosen, a.round = 0.1, 116, 2, 0, 1
+	for range 4 {
+		a.shared.pass.Add(5, experts.Read{}, a.shared.pass.Cost(5), 1)
+	}
+	if got, want := c.entry(a), 100*firstRead*0.1; !close1(got, want) {
+		t.Errorf("reading 100 tokens is expected to cost %.3f, want %.3f", got, want)
+	}
+	a.took(infer.Timing{Rows: 5, Nodes: 5, Verify: time.Duration(a.shared.pass.Cost(5) * 1e6), Draft: 1200 * time.Microsecond})
+	if want := -(0.4 + 1.2); !close1(a.gained, want) {
+		t.Errorf("%.3f on the account, want %.3f", a.gained, want)
+	}
+	if got := c.reading.Value(0, 0); !close1(got, 0.01) {
+		t.Errorf("a token is taken to cost %.4f, want 0.01", got)
+	}
+	if got := c.draft.Value(0, 0); !close1(got, 0.2) {
+		t.Errorf("a round's draft is taken to cost %.3f, want 0.2", got)
+	}
+}
+
+// A request is lent the price of a draft model's reading while most before gained by it, and before
+// anything is known of it.
+func TestReadingIsLentWhileItPays(t *testing.T) {
+	for _, x := range []struct {
+		name    string
+		won     cost.Ratio
+		backlog int
+		lent    float64
+		want    float64
+	}{
+		{"nothing is known", cost.Ratio{}, 66, 0, 50 * 0.02},
+		{"all have gained", cost.Ratio{Have: 5, Of: 5}, 66, 0, 50 * 0.02},
+		{"it has some already", cost.Ratio{Have: 5, Of: 5}, 660, 2, lendShare*(40+60) - 2},
+		{"too much waits", cost.Ratio{Have: 5, Of: 5}, 660, 0, lendShare * (40 + 60)},
+		{"some have lost", cost.Ratio{Have: 4, Of: 5}, 66, 0, 50 * 0.02},
+		{"half have lost", cost.Ratio{Have: 2.5, Of: 5}, 66, 0, 0},
+	} {
+		c := &arm{record: &record{asks: true, won: x.won}}
+		c.reading, c.step = cost.Ratio{Have: 0.02e9, Of: 1e9}, cost.Ratio{Have: 0.1e9, Of: 1e9}
+		a := tenth(c)
+		a.account = account{prefill: 40, ahead: 60, lent: x.lent}
+		if a.backlog = x.backlog; math.Abs(a.lends(c)-x.want) > 1e-4 {
+			t.Errorf("%s: lent %.3f, want %.3f", x.name, a.lends(c), x.want)
+		}
+	}
+}
+
+// A draft is ended where the account would not pay for another pass.
+func TestDraftsEndWhereMoneyDoes(t *testing.T) {
+	d := &asker{}
+	c := newArm(&record{asks: true, tried: 100, step: cost.Ratio{Have: 1e8, Of: 1e9}, draft: cost.Ratio{Have: 3e8, Of: 1e9}}, "asker", d)
+	a := tenth(c)
+	for want, gained := range map[int]float64{1: 0.5 / utmost, 2: 0.55 / utmost, 5: 0.85 / utmost} {
+		a.gained, a.chosen, a.steps = gained, 0, 0
+		a.limit(c)
+		p := &infer.Proposal{Tree: tree.New(1, 9)}
+		passes := 0
+		for {
+			passes++
+			ask, err := a.further(p, []infer.Row{{}}, nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if len(ask) == 0 {
+				break
+			}
+		}
+		if passes != want || d.finished != 1 {
+			t.Errorf("with %.2f, %d passes and %d ends, want %d and one", gained, passes, d.finished, want)
+		}
+		d.finished = 0
+	}
+}
+
+// An asker asks for ever.
+type asker struct{ finished int }
+
+func (*asker) Start([]int32) error                                            { return nil }
+func (*asker) Grow(*infer.Proposal, []infer.Row, infer.Chance) ([]int, error) { return []int{0}, nil }
+func (*asker) Observe(infer.Proposal, infer.Verdict, infer.Scores) error      { return nil }
+func (d *asker) Traits() infer.Traits {
+	return infer.Traits{Finish: func(*infer.Proposal) error { d.finished++; return nil }}
 }
 
 // A candidate that asks a draft model and adds nothing is tried for a few rounds, then left
@@ -256,7 +399,7 @@ func TestWhatNeverPaysIsTriedNowAndThen(t *testing.T) {
 			rounds, rows = append(rounds, i), 2
 		}
 		a.round = 1
-		a.emitted++
+		a.tokens++
 		a.took(infer.Timing{Rows: rows, Nodes: rows, Verify: time.Duration(a.shared.pass.Cost(rows) * 1e6)})
 	}
 	if len(rounds) < 2*newcomer || len(rounds) > 4*newcomer {
@@ -265,7 +408,7 @@ func TestWhatNeverPaysIsTriedNowAndThen(t *testing.T) {
 	if rounds[newcomer-1] > patience/2 || rounds[newcomer]-rounds[newcomer-1] < patience {
 		t.Errorf("tried in rounds %v, want %d soon and then none for %d rounds", rounds, newcomer, patience)
 	}
-	if lost := -a.account; !(lost > 0 && lost < credit+share*float64(a.emitted)) {
+	if lost := -a.gained; !(lost > 0 && lost < share*float64(a.tokens)) {
 		t.Errorf("%.3f plain rounds were lost, want some, and less than the request may lose", lost)
 	}
 	if len(rounds) != c.tried {
@@ -279,7 +422,7 @@ func TestWhatPaysIsUsed(t *testing.T) {
 	c := &arm{record: &record{asks: true}, laterNode: -1}
 	a := tenth(c)
 	a.meter = cost.Meter{Level: 1e-3, N: 100}
-	a.left = 10_000
+	a.left, a.gained = 10_000, 10 // enough not to begin slowly
 	used, gap := 0, 0
 	for i := range 4 * patience {
 		a.chosen = -1
@@ -292,7 +435,7 @@ func TestWhatPaysIsUsed(t *testing.T) {
 		} else if i > 2*newcomer {
 			gap++
 		}
-		a.emitted += a.round
+		a.tokens += a.round
 		a.took(infer.Timing{
 			Rows: rows, Nodes: rows, Verify: time.Duration(a.shared.pass.Cost(rows) * 1e6), Draft: time.Duration(rows-1) * 50 * time.Microsecond,
 		})
@@ -300,8 +443,8 @@ func TestWhatPaysIsUsed(t *testing.T) {
 	if plain := 4 * patience / plainAfter; gap > plain || gap < plain-1 {
 		t.Errorf("%d rounds went without a draft that pays, want one after every %d", gap, plainAfter)
 	}
-	if want := float64(used) * (2 - 0.4 - 0.2); !close1(a.account, want) {
-		t.Errorf("%.3f plain rounds are gained, want %.3f", a.account, want)
+	if want := float64(used) * (2 - 0.4 - 0.2); !close1(a.gained-10, want) {
+		t.Errorf("%.3f plain rounds are gained, want %.3f", a.gained-10, want)
 	}
 }
 
@@ -381,7 +524,7 @@ func TestAutoKnowsWhereNodesComeFrom(t *testing.T) {
 		x := newArm(c.record, "trader", new(trader))
 		x.here, x.laterNode = c.here, -1
 		a := tenth(other, x)
-		a.meter, a.spent, a.account = cost.Meter{Level: 1e-3, N: 100}, cost.Ratio{Have: worth * 1e9, Of: 1e9}, 100
+		a.meter, a.spent, a.gained = cost.Meter{Level: 1e-3, N: 100}, cost.Ratio{Have: worth * 1e9, Of: 1e9}, 100
 		other.tried, other.since = 100, 0
 		traits := a.Traits()
 		if diff := cmp.Diff([]string{"model", "even", "odd"}, traits.Origins); diff != "" {
@@ -399,5 +542,22 @@ func TestAutoKnowsWhereNodesComeFrom(t *testing.T) {
 				t.Errorf("node %d is from %s, want %s", n, traits.Origins[got], traits.Origins[want])
 			}
 		}
+	}
+}
+
+// A candidate may have been chosen without having asked its draft model. What its first draft then costs is
+// known from nothing but this draft.
+func TestFirstDraftsAfterRoundsWithoutAreCharged(t *testing.T) {
+	c := &arm{record: &record{asks: true, tried: 5}, laterNode: -1}
+	a := tenth(c)
+	a.meter = cost.Meter{Level: 1e-3, N: 100}
+	a.backlog = near + 50
+	a.chosen, a.round, a.steps = 0, 1, 1
+	a.took(infer.Timing{Rows: 1, Nodes: 1, Verify: time.Millisecond, Draft: 500 * time.Microsecond, Steps: 1})
+	if !close1(a.gained, -0.5) {
+		t.Errorf("%.3f on the account, want -0.5", a.gained)
+	}
+	if got := c.draft.Value(0, 0) + 50*c.reading.Value(0, 0); !close1(got, 0.5) {
+		t.Errorf("the draft and its reading are taken to cost %.3f, want 0.5", got)
 	}
 }

@@ -29,6 +29,7 @@ const (
 	ownStep  = 0.1  // share of a sample's deviation that its point takes over
 	furthest = 0.3  // largest relative deviation that a sample counts
 	slopeOne = 0.1  // cost of a second row, in costs of the first, if only the first is known
+	sure     = 4    // samples of which a mean is made
 	stale    = 1024 // passes after which a point counts as unknown
 )
 
@@ -104,6 +105,10 @@ func (c *Curve) Knows(rows int) bool {
 	b := &c.at[bucket(rows)]
 	return b.w > 0 && c.seen-b.last < stale
 }
+
+// Sure reports whether passes of about this many rows were seen lately, and often enough for their
+// mean to be known.
+func (c *Curve) Sure(rows int) bool { return c.Knows(rows) && c.at[bucket(rows)].w >= sure }
 
 // around returns the last known point at or below rows and the one before it, and the first above;
 // those that are missing have no weight. Their costs never fall.

@@ -13,7 +13,7 @@ type braggart struct{ Oracle }
 
 func (*braggart) Traits() infer.Traits {
 	return infer.Traits{
-		Harvest: true, Keeps: true, Took: func(infer.Timing) {},
+		Harvest: true, Keeps: true, Defers: true, Took: func(infer.Timing) {},
 		Origins: []string{"here"}, Origin: func(int) int { return 0 },
 		Finish: func(*infer.Proposal) error { return nil }, End: func() {},
 	}

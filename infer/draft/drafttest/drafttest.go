@@ -276,7 +276,10 @@ func (c *checked) Traits() infer.Traits {
 	t := c.d.Traits()
 	if told := t.Took; told != nil {
 		t.Took = func(x infer.Timing) {
-			x.Verify, x.Draft, x.Overhead = 100*c.cost(), 10*c.cost(), c.cost()
+			x.Verify, x.Draft, x.Overhead, x.Drafting = 100*c.cost(), 10*c.cost(), c.cost(), 0
+			if x.Overhead > 0 {
+				x.Drafting = time.Duration(c.costs.Int64N(int64(x.Overhead)))
+			}
 			told(x)
 		}
 	}

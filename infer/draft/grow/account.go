@@ -34,7 +34,7 @@ func (a *Account) plan(c Pace, most int, price []float64) (search.Tuning, int) {
 	n := c.N
 	if n == 0 {
 		n = a.size.now()
-		if a.pause.left > 0 {
+		if a.pause.left > 0 && !c.Always {
 			return search.Tuning{Th: c.Th}, 1
 		}
 	}

@@ -137,3 +137,15 @@ func TestPricesFollowTheCurveOfCosts(t *testing.T) {
 		}
 	}
 }
+
+// Where another judges whether drafts pay, there are no pauses.
+func TestUnpausedDraftsGoOn(t *testing.T) {
+	m := machine{func(rows int) float64 { return 1 + 0.05*float64(rows) }, 0.5}
+	a := new(Account)
+	for i := range 300 {
+		if _, limit := a.plan(Pace{Always: true}, 1024, nil); limit < 2 && i >= cost.Warm {
+			t.Fatalf("round %d asks for no draft", i)
+		}
+		m.round(a, Pace{Always: true}, 8, 0)
+	}
+}

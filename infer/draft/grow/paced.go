@@ -52,6 +52,8 @@ type Pace struct {
 	N    int     // most nodes of a tree, root counted; 0: what pays, and none at all if nothing does
 	Th   float64 // where a search stops; if Stop, only while costs are unknown
 	Stop bool    // the stop follows costs
+	// Always drafts, even while that does not pay.
+	Always bool
 }
 
 // MostNodes bounds trees whose size follows costs.

@@ -1,0 +1,265 @@
+package chooser
+
+import (
+	"math"
+	"slices"
+	"time"
+
+	"talf/infer"
+)
+
+// An account is what a request has gained over plain decoding by the time that its rounds took, and
+// what it may lose, in plain rounds.
+//
+// It plays as a gambler does who has come with a small sum. Credit is a share of the time of plain
+// decoding for as many tokens as the answer is expected to have, which drafts may lose before they
+// have won anything. What they win is added, what they cost is taken away, and nothing is done that
+// costs more than is left. So whatever is accepted, the answer takes at most a share longer than
+// plain decoding, if it is as long as expected and but for the last round's risk, which is misjudged
+// where passes of its size are new.
+//
+// The draft model's reading of a prompt is more than that share of a short answer, though it often pays. It is lent,
+// while it has paid in most requests, up to a share of the time of the prompt's own passes and the answer.
+type account struct {
+	gained  float64
+	tokens  int     // emitted
+	prefill float64 // plain rounds that the target's passes over the prompt took
+	ahead   float64 // tokens that the request is expected to emit
+	lent    float64 // for a draft model to read what has waited
+}
+
+const (
+	// A request may take share longer than plain decoding. It is told by measurements, so that it
+	// is a little less than what nobody should notice, 0.03.
+	share     = 0.025
+	lendShare = 0.05 // the same for reading
+
+	pasts       = 16 // requests whose lengths are remembered
+	priorLength = 64 // tokens of an answer, before any is known,
+	priors      = 2  // as so many requests
+
+	sound   = 0.7 // least share of requests that gained by a draft model, its reading included, for one to be lent to
+	soundOf = 2   // requests that are taken to have gained by one that nobody knows
+)
+
+// funds returns how much the request can lose.
+func (c *account) funds() float64 {
+	return max(0, c.gained+c.lent+share*max(float64(c.tokens), c.ahead))
+}
+
+// end notes the end of a request.
+func (s *shared) end(c *account) {
+	if c.tokens > 0 {
+		s.past[s.ended%pasts] = float64(c.tokens)
+		s.ended++
+	}
+}
+
+// ahead returns how many tokens a request is expected to emit: the lower quartile of recent ones, since
+// what ends early has lost a larger share.
+func (s *shared) ahead() float64 {
+	lengths := append(make([]float64, 0, pasts+priors), s.past[:min(s.ended, pasts)]...)
+	for range priors {
+		lengths = append(lengths, priorLength)
+	}
+	slices.Sort(lengths)
+	return lengths[len(lengths)/4]
+}
+
+// lends returns what the request is lent so that c's draft model reads what has waited.
+func (a *chooser) lends(c *arm) float64 {
+	if c.won.Value(1, soundOf) < sound {
+		return 0
+	}
+	return max(0, min(c.entry(a), lendShare*(a.prefill+a.ahead)-a.lent))
+}
+
+// least returns what a round with the smallest of c's drafts costs, without reading.
+func (c *arm) least(a *chooser) float64 { return c.step.Value(firstDraft, 0.5) + a.extra(smallest) }
+
+// one returns the seconds of a plain round now, 0 if they are unknown.
+func (a *chooser) one() float64 { return a.meter.Level * a.shared.pass.Cost(a.others+1) }
+
+// extra returns the extra time, in plain rounds, of a pass in which this sequence has n
+// rows instead of one.
+func (a *chooser) extra(n int) float64 {
+	one := a.shared.pass.Cost(a.others + 1)
+	if one == 0 {
+		return 0
+	}
+	return a.shared.pass.Cost(a.others+n)/one - 1
+}
+
+// risk returns what a pass with n rows may cost at worst. One of a new size may cost more than those
+// of smaller sizes let expect.
+func (a *chooser) risk(n int) float64 {
+	x := a.extra(n)
+	if !a.knows(n) {
+		x += newRow * float64(n) / 2 // those in the first half are known
+	}
+	return x
+}
+
+func (a *chooser) knows(n int) bool { return a.shared.pass.Knows(a.others + n) }
+
+// A charge is what a round took longer than a plain one, in plain rounds.
+type charge struct {
+	pass  float64 // more rows
+	draft float64 // the draft model, but for
+	read  float64 // what it read that had waited
+	work  float64 // drafters, and what follows from more tokens
+}
+
+func (c charge) sum() float64 { return c.pass + c.draft + c.read + c.work }
+
+const (
+	outlier    = 1    // relative deviation that is other work of the machine
+	unheard    = 32   // plain rounds: a pass of a new size that takes longer was interrupted
+	newRow     = 0.1  // plain rounds that a row of a new size may cost more than expected
+	firstDraft = 0.25 // assumed cost of a pass of a draft model, in plain rounds
+	firstRead  = 0.1  // and of reading a token, in those of the target's passes over the prompt
+	readFade   = 0.9  // weight that a measure of it keeps with the next one, and with each request
+	cachedRead = 0.02 // the same in plain rounds if these took no time
+	near       = 16   // tokens that a draft model may read in any round
+)
+
+// charge says what a round took. It learns from its pass.
+func (a *chooser) charge(t infer.Timing) (x charge) {
+	s := a.shared
+	sure := s.pass.Sure(t.Rows)
+	a.meter.Add(&s.pass, t.Rows, t.Experts, t.Verify.Seconds())
+	s.level = a.meter.Level
+	one := a.one()
+	if one == 0 {
+		return charge{}
+	}
+	// A round is charged the usual cost of its rows and the request's mean deviation from that: this
+	// round's own is mostly other work on the machine. Of sizes that are new, what was measured
+	// counts if it is more.
+	if usual := a.extra(t.Nodes); t.Nodes > 1 {
+		took := t.Verify.Seconds()/one - 1
+		a.off.Fade(min(max(took-usual, -outlier*(1+usual)), outlier*(1+usual)), 1, recent)
+		x.pass = max(0, usual+a.off.Value(0, 4))
+		if !sure {
+			x.pass = max(x.pass, min(took, unheard))
+		}
+	}
+	x.draft, x.read = a.drafting(t.Draft.Seconds() / one)
+	x.work = a.working(t, one)
+	return x
+}
+
+// drafting splits the time of the chosen candidate's draft model, and learns from it.
+func (a *chooser) drafting(took float64) (draft, read float64) {
+	if a.chosen < 0 || !a.all[a.chosen].asks || a.steps == 0 {
+		return took, 0
+	}
+	c := a.all[a.chosen]
+	draft = took
+	if waited := a.waited(); waited >= near {
+		price := c.reads(a)
+		if c.draft.Of == 0 {
+			read = took * price * waited / (price*waited + firstDraft)
+		} else {
+			read = min(max(0, took-c.draft.Value(firstDraft, 0)), 4*price*waited)
+		}
+		c.reading.Fade(read, waited, readFade)
+		draft -= read
+	}
+	if c.draft.Of > 2 {
+		draft = min(draft, 3*c.draft.Value(draft, 0))
+	}
+	c.draft.Add(draft, 1)
+	c.step.Add(draft, float64(a.steps))
+	return draft, read
+}
+
+// working returns what a round cost beside passes that a plain one does not, and learns what it
+// costs to grow trees that are not used and to learn from rows.
+func (a *chooser) working(t infer.Timing, one float64) float64 {
+	s := a.shared
+	rest := (t.Overhead - t.Drafting).Seconds()
+	more := 0.0
+	if t.Nodes == 1 {
+		if s.rest.Of > 4 {
+			rest = min(rest, 4*s.rest.Value(0, 0))
+		}
+		s.rest.Add(rest, float64(a.round))
+	} else if s.rest.Of > 0 {
+		more = max(0, rest-s.rest.Value(0, 0)*float64(a.round)) / one
+	}
+	own := t.Drafting.Seconds() / one
+	usual := s.watch.Value(firstWatch, 1)
+	if !a.looked {
+		usual = min(usual, firstWatch)
+	}
+	usual += s.harvest.Value(0, 1) * float64(t.Nodes-1)
+	if s.watch.Of > 4 {
+		own = min(own, 4*usual)
+	}
+	switch {
+	case a.looked && t.Nodes == 1:
+		s.watch.Add(own, 1)
+	case t.Nodes > 1:
+		s.harvest.Add(max(0, own-s.watch.Value(firstWatch, 1)), float64(t.Nodes-1))
+	}
+	return own + min(more, 1)
+}
+
+const (
+	firstWatch = 0.02  // assumed cost of growing trees that are not used
+	watchShare = 0.005 // share of the time for it while nothing is used
+	settle     = 4     // rounds without a draft after which this begins
+)
+
+// looks reports whether candidates without a draft model grow their trees in this round.
+func (a *chooser) looks() bool {
+	if a.meter.Level == 0 {
+		return true
+	}
+	watch := a.shared.watch.Value(firstWatch, 1)
+	every := 1
+	if a.idle >= settle {
+		every = int(math.Ceil(min(watch, 1) / watchShare))
+	}
+	// Candidates that have not paid for a long time cost as little as they earn.
+	if a.idle >= quiet {
+		every = max(every, 1+min(a.idle/quiet, 15))
+	}
+	return a.rounds%every == 0 && watch <= a.funds()
+}
+
+// waited returns how many tokens a draft model would read beyond those of a round.
+func (a *chooser) waited() float64 { return float64(max(0, a.backlog-near)) }
+
+// reads returns what it costs c to read a token, in plain rounds.
+func (c *arm) reads(a *chooser) float64 {
+	guess := cachedRead
+	if a.perToken > 0 {
+		guess = firstRead * a.perToken
+	}
+	return c.reading.Value(guess, 4)
+}
+
+// entry returns what it costs c to read what has waited.
+func (c *arm) entry(a *chooser) float64 { return c.reads(a) * a.waited() }
+
+// prefilled takes what the passes over the prompt took.
+func (a *chooser) prefilled(took time.Duration) {
+	if one := a.one(); one > 0 {
+		rounds := took.Seconds() / one
+		a.perToken = rounds / float64(a.promptLen)
+		a.prefill = rounds
+	}
+}
+
+// remaining returns how many more tokens the request is expected to emit.
+func (a *chooser) remaining() float64 {
+	left, n := float64(a.left), float64(a.tokens)
+	l := &a.shared.length
+	if l.Of <= 1 {
+		return left
+	}
+	mean := max(l.Have-n, 0) / (l.Of - 1)
+	return min(left, max(mean-n, n/2))
+}
