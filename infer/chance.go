@@ -24,35 +24,6 @@ func uniform(seed, domain, a, b uint64) float64 {
 
 func mix(z uint64) uint64 { return splitmix.Mix(z + splitmix.Gamma) }
 
-// invert returns the token at quantile u of d, by ascending id. A token without mass is never
-// returned. It first finds the run of tokens that contains the quantile.
-func invert(d Dist, u float64) int32 {
-	var sum float64
-	for at := 0; at < len(d); at += sample.Bin {
-		sum += sample.Sum(d[at:min(at+sample.Bin, len(d))])
-	}
-	u *= sum
-	first, left := 0, u // of the run: the last one with mass, if none contains u
-	for at := 0; at < len(d); at += sample.Bin {
-		if s := sample.Sum(d[at:min(at+sample.Bin, len(d))]); s > 0 {
-			if first, left = at, u; u < s {
-				break
-			}
-			u -= s
-		}
-	}
-	last := int32(first)
-	for i, p := range d[first:min(first+sample.Bin, len(d))] {
-		if p > 0 {
-			last = int32(first + i)
-			if left -= p; left < 0 {
-				break
-			}
-		}
-	}
-	return last
-}
-
 // A keyed chance is a verifier's. Draw depends only on (seed, position), so that plain decoding
 // and every draft tree draw the same number for the same position; Accept counts within a round.
 type keyed struct {
@@ -69,7 +40,7 @@ func (c *keyed) Accept(p float64) bool {
 }
 
 func (c *keyed) Draw(pos int, d Dist) int32 {
-	return invert(d, sample.Uniform(c.seed, pos))
+	return sample.Invert(d, sample.Uniform(c.seed, pos))
 }
 
 // A sequential chance is a drafter's. It is not keyed by position: noise that
@@ -90,4 +61,4 @@ func (c *sequential) mark()   { c.start = c.pcg }
 func (c *sequential) rewind() { c.pcg = c.start }
 
 func (c *sequential) Accept(p float64) bool    { return c.rng.Float64() < p }
-func (c *sequential) Draw(_ int, d Dist) int32 { return invert(d, c.rng.Float64()) }
+func (c *sequential) Draw(_ int, d Dist) int32 { return sample.Invert(d, c.rng.Float64()) }
