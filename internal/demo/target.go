@@ -120,9 +120,18 @@ func WriteTexts(dir string) error {
 
 // WriteJSONL writes documents to a file, one line {"text": …} each.
 func WriteJSONL(path string, docs []Document) error {
+	lines := make([]map[string]string, len(docs))
+	for i, d := range docs {
+		lines[i] = map[string]string{"text": d.Text()}
+	}
+	return writeLines(path, lines)
+}
+
+// writeLines writes values to a file, a line of JSON each.
+func writeLines[T any](path string, values []T) error {
 	var out []byte
-	for _, d := range docs {
-		b, err := json.Marshal(map[string]string{"text": d.Text()})
+	for _, v := range values {
+		b, err := json.Marshal(v)
 		if err != nil {
 			return fmt.Errorf("demo texts: %w", err)
 		}

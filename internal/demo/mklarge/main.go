@@ -7,7 +7,8 @@
 // DIR gets gsm10m, gsm10m-lm and quickstart-target, three Hugging Face model directories, and
 // prompts: a file for each set to measure on, and training.jsonl to train draft models on. For the
 // target of quickstart there are quickstart.jsonl, prompts, and quickstart-text.jsonl, the text
-// that talf quickstart trains heads on.
+// that talf quickstart trains heads on. orders has a training text for a model
+// that answers in JSON, prompts to measure it on, and the schema of its answers.
 //
 //	go run ./internal/demo/mklarge -pack MODEL internal/demo/gsm10m/lm
 //
@@ -53,6 +54,9 @@ func write(dir string) error {
 		return err
 	}
 	if err := demo.Unpack(filepath.Join(dir, "quickstart-target")); err != nil {
+		return err
+	}
+	if err := demo.WriteOrders(filepath.Join(dir, "orders")); err != nil {
 		return err
 	}
 	prompts := filepath.Join(dir, "prompts")
