@@ -29,6 +29,7 @@ var exhibits = []*exhibit{
 	{"auto", "docs/measurements/auto.md", "auto beside plain decoding and single methods, prompt by prompt", drafting, []*step{head}, runAuto},
 	{"methods", "docs/measurements/methods.md", "acceptance length and speed of every method with its defaults", drafting, []*step{head, datastore}, runMethods},
 	{"copies", "docs/measurements/methods.md", "acceptance length and speed of suffix beside pld and goose", []string{"compute", "infer", "internal/demo", "model", "tree"}, nil, runCopies},
+	{"structured", "docs/measurements/structured.md", "speed-ups with answers in a schema and without", drafting, []*step{ordersHead, ordersLM}, runStructured},
 	{"losses", "docs/measurements/losses.md", "losses after as much processor time from one start, three seeds, gsm10m", drafting, large.needs(), large.run},
 	{"losses-quickstart", "docs/measurements/losses.md", "the same with the target and the text of quickstart", append(slices.Clone(drafting), "internal/quickstart"), small.needs(), small.run},
 }
