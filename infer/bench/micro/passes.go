@@ -134,7 +134,7 @@ func Passes(ctx context.Context, models []PassModel, c PassConfig) ([]PassRow, e
 		t.Reset(1, n)
 		for k := 1; k < n; k++ {
 			// A vocabulary has at least as many tokens as a node has children here.
-			t.Add(r.IntN(k), int32(k%models[0].Model.Spec().Vocab))
+			t.Add(r.IntN(k), int32((k+1)%models[0].Model.Spec().Vocab)) // the root is 1
 		}
 		trees[i] = t
 	}
