@@ -163,6 +163,7 @@ func Passes(ctx context.Context, models []PassModel, c PassConfig) ([]PassRow, e
 				p.linear, p.attend = m.Device.take()
 				if rep > 0 { // the first round warms up
 					s.rows[k] = append(s.rows[k], p)
+					s.costs.note(t.Len())
 					s.experts[k] = sumRead(s.experts[k], read, m.Model.Experts().Layers)
 				}
 			}

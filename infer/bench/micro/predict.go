@@ -3,6 +3,7 @@ package micro
 import (
 	"context"
 	"math/rand/v2"
+	"slices"
 	"time"
 
 	"talf/infer/draft/cost"
@@ -16,6 +17,7 @@ type costs struct {
 	curve cost.Curve
 	meter cost.Meter
 	read  experts.Meter
+	said  map[int][]float64 // by rows: ms that were expected in each round, as fast as the machine was then
 }
 
 // learn takes a pass over a random tree of each power of two of rows, up to the first that is not less than
@@ -46,11 +48,21 @@ func (c *costs) learn(ctx context.Context, m *model.Model, seq *model.Seq, most 
 	return nil
 }
 
-// predict returns how many experts of a layer a pass over so many rows is expected to read, and its ms.
+// note keeps what a pass over so many rows is expected to take now.
+func (c *costs) note(rows int) {
+	if c.said == nil {
+		c.said = map[int][]float64{}
+	}
+	c.said[rows] = append(c.said[rows], 1e3*c.meter.Level*c.curve.Cost(rows))
+}
+
+// predict returns how many experts of a layer a pass over so many rows is expected to read, and the median
+// of the ms that it was expected to take.
 func (c *costs) predict(rows int) (experts, ms float64) {
 	layers := c.read.Experts().Layers
 	if layers == 0 {
 		return 0, 0
 	}
-	return c.curve.Read(rows) / float64(layers), 1e3 * c.meter.Level * c.curve.Cost(rows)
+	said := slices.Sorted(slices.Values(c.said[rows]))
+	return c.curve.Read(rows) / float64(layers), said[len(said)/2]
 }
