@@ -35,7 +35,7 @@ func (l *loader) latentNorm(role arch.Role, layer int) *compute.Norm {
 // which they are rotated.
 func (l *loader) reordered(role arch.Role, layer, head int) (y compute.Linear) {
 	p, _ := l.take(role, layer, false)
-	order := l.m.spec.RotatedFirst(p.Rows, head)
+	order := l.order(p, func(rows int) []int32 { return l.m.spec.RotatedFirst(rows, head) })
 	y.W = l.matrices(p.Name, []compute.Matrix{l.some(p, order)})
 	if b, ok := l.take(role, layer, true); ok {
 		if x := l.floats(b); l.err == nil {

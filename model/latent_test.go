@@ -1,12 +1,14 @@
 package model_test
 
 import (
+	"context"
 	"math"
 	"strings"
 	"testing"
 
 	"talf/compute"
 	"talf/compute/cpu/kern"
+	"talf/internal/limits/costtest"
 	"talf/model"
 	"talf/model/arch"
 	"talf/model/modeltest"
@@ -85,6 +87,27 @@ func TestQueriesThatAreNotCompressed(t *testing.T) {
 		if math.Abs(float64(a[i]-b[i])) > 1e-3 {
 			t.Fatalf("logit %d is %v without compressed queries and %v with a compression that changes nothing", i, a[i], b[i])
 		}
+	}
+}
+
+// Rows are put into another order only if the file has them: what config.json says of their number costs
+// nothing.
+func TestRowsThatAFileLacksAreNotOrdered(t *testing.T) {
+	dev := device(t, kern.Best(), 1)
+	latent, pairs := dense(), modeltest.Of("cohere2").Spec()
+	weights := [][]safetensors.Tensor{modeltest.Tensors(latent, false, 1), modeltest.Tensors(pairs, false, 1)}
+	latent.Heads, latent.KVHeads, latent.RotDim, latent.HeadDim = 1, 1, 1<<25, 1<<26
+	latent.Latent.KVRank, latent.Latent.Nope = 1<<25, 1<<25
+	pairs.HeadDim = 1 << 24
+	for i, s := range []*arch.Spec{latent, pairs} {
+		opt := model.Default()
+		opt.Lazy = true // the account of memory refuses such a model, but only when it is packed
+		costtest.Check(t, s.Arch, costtest.Bound{CPU: costtest.Default.CPU, Bytes: 64 << 20}, func(context.Context) {
+			_, err := model.New(s, safetensors.Of("weights", weights[i]...), dev, opt)
+			if err == nil || !strings.Contains(err.Error(), "want [67108864 40] from the configuration") {
+				t.Errorf("%s: %v", s.Arch, err)
+			}
+		})
 	}
 }
 

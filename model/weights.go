@@ -278,6 +278,15 @@ func (l *loader) gain(w arch.Tensor) compute.Buffer {
 	return l.buffer(w.Name, x)
 }
 
+// order returns what of makes of the rows of a tensor. It is nil if the file does not have the tensor with this
+// shape, so that no list is as long as the configuration alone says.
+func (l *loader) order(p arch.Tensor, of func(rows int) []int32) []int32 {
+	if t, ok := l.m.set.Describe(p.Name); !ok || !slices.Equal(t.Shape, p.Shape()) {
+		return nil
+	}
+	return of(p.Rows)
+}
+
 // inPairs loads a projection to queries, keys and values whose rotation turns neighbours. Rows of
 // queries and keys are put into the order in which it turns halves: scores are the same sums.
 func (l *loader) inPairs(layer int) (y compute.Linear) {
@@ -287,9 +296,9 @@ func (l *loader) inPairs(layer int) (y compute.Linear) {
 	for _, r := range []arch.Role{arch.Q, arch.K, arch.V} {
 		p, _ := l.take(r, layer, false)
 		name = p.Name
-		order := l.m.spec.Halves(p.Rows)
-		if r == arch.V {
-			order = nil
+		var order []int32
+		if r != arch.V {
+			order = l.order(p, l.m.spec.Halves)
 		}
 		ms = append(ms, l.some(p, order))
 		b, ok := l.take(r, layer, true)
