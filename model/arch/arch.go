@@ -325,6 +325,9 @@ func (s *Spec) Validate() error {
 			return fmt.Errorf("%s is %d, want 1 to %d", f.name, f.v, maxDim)
 		}
 	}
+	if err := s.Latent.validate(s); err != nil { // before what follows from it is looked at
+		return err
+	}
 	if s.Heads%s.KVHeads != 0 {
 		return fmt.Errorf("num_attention_heads is %d, want a multiple of num_key_value_heads, %d", s.Heads, s.KVHeads)
 	}
@@ -365,9 +368,6 @@ func (s *Spec) Validate() error {
 		}
 	}
 	if err := s.Mixture.validate(s.Layers); err != nil {
-		return err
-	}
-	if err := s.Latent.validate(s); err != nil {
 		return err
 	}
 	if s.LocalRope.Theta != 0 {

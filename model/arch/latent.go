@@ -60,7 +60,11 @@ func (l *Latent) validate(s *Spec) error {
 	switch {
 	case l.QRank < 0 || l.QRank > maxDim:
 		return fmt.Errorf("q_lora_rank is %d, want up to %d", l.QRank, maxDim)
-	case s.RotDim < 2 || s.HeadDim != l.Nope+s.RotDim:
+	case s.RotDim < 2 || s.RotDim%2 != 0:
+		return fmt.Errorf("qk_rope_head_dim is %d, want an even number of at least 2", s.RotDim)
+	case l.Nope%2 != 0:
+		return fmt.Errorf("qk_nope_head_dim is %d, want an even number", l.Nope)
+	case s.HeadDim != l.Nope+s.RotDim:
 		return fmt.Errorf("heads have %d elements, want qk_nope_head_dim = %d and qk_rope_head_dim = %d", s.HeadDim, l.Nope, s.RotDim)
 	case l.KVRank%2 != 0:
 		return fmt.Errorf("kv_lora_rank is %d, want an even number", l.KVRank)
@@ -133,9 +137,9 @@ func parseDeepSeekV3(c *config, s *Spec) {
 	s.RopePairs = c.bool("rope_interleave", true)
 	c.attentionBias(s)
 	c.scaleByMscale(s)
-	for key, want := range map[string]string{"scoring_func": "sigmoid", "topk_method": "noaux_tc"} {
-		if got := c.string(key, want); got != want {
-			c.fail("%s is %.40q, want %q", key, got, want)
+	for _, f := range [][2]string{{"scoring_func", "sigmoid"}, {"topk_method", "noaux_tc"}} {
+		if got := c.string(f[0], f[1]); got != f[1] {
+			c.fail("%s is %.40q, want %q", f[0], got, f[1])
 		}
 	}
 	if f := c.int("moe_layer_freq", 1); f != 1 {
@@ -152,8 +156,11 @@ func (c *config) scaleByMscale(s *Spec) {
 			continue
 		}
 		all, factor := o.float("mscale_all_dim", 0), o.float("factor", 1)
+		if !(all >= 0 && all < 1e3) {
+			o.fail("mscale_all_dim is %v, want 0 to 1000", all)
+		}
 		c.take(o)
-		if all == 0 || !(factor > 1) {
+		if c.err != nil || all == 0 || !(factor > 1) {
 			continue
 		}
 		m := 0.1*float64(all*detmath.Log(min(factor, 1e9))) + 1
