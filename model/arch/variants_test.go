@@ -194,6 +194,13 @@ func TestVariantsAreRefusedByName(t *testing.T) {
 		{"deepseek_v3", m{"num_key_value_heads": 8, "qk_nope_head_dim": 7}, []string{"qk_nope_head_dim is 7, want an even number"}},
 		{"deepseek_v3", m{"num_key_value_heads": 8, "rope_scaling": m{"type": "yarn", "factor": 40, "original_max_position_embeddings": 4096, "mscale_all_dim": 1e9}}, []string{"rope_scaling.mscale_all_dim is 1e+09, want 0 to 1000"}},
 		{"deepseek_v3", m{"num_key_value_heads": 8, "v_head_dim": 1 << 25}, []string{"v_head_dim is 33554432, want 1 to 4194304 for 8 heads"}},
+		{"deepseek_v3", m{"num_key_value_heads": 8, "n_group": 0}, []string{"n_group is 0, want an integer from 1"}},
+		{"deepseek_v3", m{"num_key_value_heads": 8, "n_group": 3}, []string{"n_group is 3, want equal groups of 2 or more of the 256 experts"}},
+		{"deepseek_v3", m{"num_key_value_heads": 8, "n_group": 256}, []string{"n_group is 256, want equal groups of 2 or more of the 256 experts"}},
+		{"deepseek_v3", m{"num_key_value_heads": 8, "topk_group": 9}, []string{"topk_group is 9, want 1 to n_group = 8 groups with 8 experts to choose"}},
+		{"deepseek_v3", m{"num_key_value_heads": 8, "n_routed_experts": 24, "topk_group": 2}, []string{"topk_group is 2, want 1 to n_group = 8 groups with 8 experts to choose"}},
+		{"deepseek_v3", m{"num_key_value_heads": 8, "num_experts_per_tok": 257}, []string{"num_experts_per_tok is 257, want 1 to num_experts, 256"}},
+		{"deepseek_v3", m{"num_key_value_heads": 8, "n_shared_experts": 1 << 26}, []string{"moe_intermediate_size is 2048 and the shared expert's 137438953472, want up to 67108864"}},
 		{"deepseek_v3", m{"num_key_value_heads": 8, "quantization_config": m{"quant_method": "fp8"}}, []string{"quantization_config is set"}},
 		{"cohere2", m{"use_qk_norm": true}, []string{"use_qk_norm is true, want false for cohere2"}},
 	} {
