@@ -507,25 +507,39 @@ func treesInvariant(b *bench, v variation) {
 }
 
 func moveInvariant(b *bench) {
-	for i, g := range append(geometries, geometries...) {
-		w := newWorld(b, g, true, variation{half: i >= len(geometries)})
-		text := w.text(41)
-		want := w.run(w.chain(text, 0, 41))
-		width := w.heads * w.vd
-		// The text's first 40 positions are written elsewhere and then moved home, where
-		// there is rubbish. The moves run in order: 40 goes through a slot that is needed
-		// later.
-		p := w.chain(text, 0, 40)
-		p.own = w.free[:40]
-		w.run(p)
-		rubbish := w.chain(w.text(40), 0, 40)
-		w.run(rubbish)
-		var dst, src []int32
-		for i := range 40 {
-			dst, src = append(dst, w.free[40]), append(src, w.free[i])
-			dst, src = append(dst, w.slot(i)), append(src, w.free[40])
-		}
-		w.q.MoveKV(w.kv, dst, src)
-		b.same(fmt.Sprintf("%v: the token after moved ones", g), w.run(w.chain(text, 40, 41)), want[40*width:])
+	ways := []variation{{}, {half: true}}
+	if b.q.Abilities().Variants != nil {
+		ways = append(ways, latents...)
 	}
+	for _, v := range ways {
+		all := geometries
+		if v.latent {
+			all = latentGeometries
+		}
+		for _, g := range all {
+			b.moves(newWorld(b, g, true, v), g)
+		}
+	}
+}
+
+// moves writes a text elsewhere, moves it home and compares the token after it.
+func (b *bench) moves(w *world, g geometry) {
+	text := w.text(41)
+	want := w.run(w.chain(text, 0, 41))
+	width := w.heads * w.vd
+	// The text's first 40 positions are written elsewhere and then moved home, where
+	// there is rubbish. The moves run in order: 40 goes through a slot that is needed
+	// later.
+	p := w.chain(text, 0, 40)
+	p.own = w.free[:40]
+	w.run(p)
+	rubbish := w.chain(w.text(40), 0, 40)
+	w.run(rubbish)
+	var dst, src []int32
+	for i := range 40 {
+		dst, src = append(dst, w.free[40]), append(src, w.free[i])
+		dst, src = append(dst, w.slot(i)), append(src, w.free[40])
+	}
+	w.q.MoveKV(w.kv, dst, src)
+	b.same(fmt.Sprintf("%v: the token after moved ones", g), w.run(w.chain(text, 40, 41)), want[40*width:])
 }
