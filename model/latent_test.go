@@ -40,6 +40,8 @@ func TestLatentAttentionIsAccountedFor(t *testing.T) {
 			// A rotated key and the latent, which is also kept as values are read.
 			if got, want := m.PositionBytes(), int64(s.Layers*(8+18+18)*kv.Size()); got != want {
 				t.Errorf("%v: a position takes %d bytes, want %d", kv, got, want)
+			} else if said := int64(s.Layers * s.KVElements() * kv.Size()); got != said {
+				t.Errorf("%v: a position takes %d bytes, its %d numbers in a layer %d", kv, got, s.KVElements(), said)
 			}
 		}
 	}

@@ -66,6 +66,20 @@ tokens        bos 1, eos [2]
 	}
 }
 
+// What latent attention holds of a position is said in full: it is what memory is planned with.
+func TestLatentAttentionIsDescribed(t *testing.T) {
+	text, fields := describe(t, modeltest.Random(t, modeltest.Of("deepseek_v3"), 1))
+	if want := "latent        keys and values from 18 numbers, 44 numbers in memory for a position in a layer\n"; !strings.Contains(text, want) {
+		t.Errorf("no %q in\n%s", want, text)
+	}
+	if fields["kv_latent"] != 18.0 || fields["kv_elements"] != 44.0 {
+		t.Errorf("JSON %v", fields)
+	}
+	if _, fields = describe(t, modeltest.Random(t, modeltest.Default(), 1)); fields["kv_latent"] != nil || fields["kv_elements"] != 40.0 {
+		t.Errorf("without latents: JSON %v", fields)
+	}
+}
+
 func TestADraftHeadIsDescribedInEveryLayout(t *testing.T) {
 	c := modeltest.Default()
 	spec := c.Spec().DraftFor(true)

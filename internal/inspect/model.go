@@ -34,7 +34,7 @@ type Model struct {
 	Rotated   int     `json:"rotated"`       // elements of each attention head
 	Window    int     `json:"window"`        // latest positions that a token sees in WindowIn layers; 0: all
 	WindowIn  int     `json:"window_layers"` // layers with such a window
-	// KVElements are the numbers that a position keeps in a layer: its keys and values, in all heads.
+	// KVElements are the numbers that memory holds of a position in a layer: keys and values of all heads.
 	KVElements int     `json:"kv_elements"`
 	Latent     int     `json:"kv_latent,omitempty"` // elements of the latent that keys and values are made of; 0: they are kept
 	Tied       bool    `json:"tied_embeddings"`
@@ -125,7 +125,7 @@ func (m *Model) String() string {
 	p.printf("parameters    %d in %d tensors, %s (%s)\n", m.Parameters, m.Tensors, units.Bytes(uint64(m.Bytes)), m.Types)
 	p.printf("shape         hidden %d, layers %d, heads %d (%d for keys) of %d, ffn %d\n", m.Hidden, m.Layers, m.Heads, m.KVHeads, m.HeadDim, m.FFN)
 	if m.Latent > 0 {
-		p.printf("latent        keys and values from %d numbers, %d numbers kept for a position in a layer\n", m.Latent, m.KVElements)
+		p.printf("latent        keys and values from %d numbers, %d numbers in memory for a position in a layer\n", m.Latent, m.KVElements)
 	}
 	tokenizer := "tokenizer.json"
 	if m.GGUF {

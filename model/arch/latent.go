@@ -32,11 +32,11 @@ const LatentEps = 1e-6
 // On reports whether attention has latents.
 func (l *Latent) On() bool { return l.KVRank > 0 }
 
-// KVElements returns the numbers that a position keeps in a layer: keys and values of all heads, or a
-// rotated key and the latent.
+// KVElements returns the numbers that memory holds of a position in a layer: keys and values of all heads, or a
+// rotated key and the latent, which is there once more as values (compute.KVConfig.Latent).
 func (s *Spec) KVElements() int {
 	if s.Latent.On() {
-		return s.RotDim + s.Latent.KVRank
+		return s.RotDim + 2*s.Latent.KVRank
 	}
 	return 2 * s.KVHeads * s.HeadDim
 }
