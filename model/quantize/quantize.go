@@ -45,7 +45,8 @@ var files = [...]string{
 const chunk = 4 << 20
 
 // Model writes the model in dir to the new or empty directory out, whole or not at all,
-// with its matrices as Q8 or BF16. Vectors and other files are unchanged. dir may be a GGUF
+// with its matrices as Q8 or BF16. Vectors and other files are unchanged, and with Q8 routers of
+// experts and the up-projection of latent attention, which are not rounded when they are loaded. dir may be a GGUF
 // file, or have experts in MXFP4; q8 keeps the integers and scales of their blocks where it has them. The file
 // records the hash of the original weights, so heads trained for these also run with
 // the new ones. The weights are read twice and are never all in memory together.

@@ -5,8 +5,9 @@
 writes OUT/mtp for the former and OUT/mtp-deepseek for the latter: layer.safetensors, random tensors of
 model.layers.4 as published files name them, and golden.safetensors. Published files also repeat the
 embedding and the LM head there. The layer and its norms are transformers' Glm4MoeDecoderLayer and
-Glm4MoeRMSNorm or DeepseekV3DecoderLayer and DeepseekV3RMSNorm, in float64; what joins them is written here: eh_proj of [enorm(embedding of the next token), hnorm(hidden state)],
-shared_head.norm, the target's LM head. Drafted positions take the normed output of the position before.
+Glm4MoeRMSNorm or DeepseekV3DecoderLayer and DeepseekV3RMSNorm, in float64; what joins them is written here:
+eh_proj of [enorm(embedding of the next token), hnorm(hidden state)], shared_head.norm, the target's LM head.
+Drafted positions take the normed output of the position before.
 
 | tensor | shape | what |
 |---|---|---|

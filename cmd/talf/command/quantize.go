@@ -19,7 +19,8 @@ func newQuantize(a *app) *cobra.Command {
 		Short: "Write a model with smaller weights",
 		Long: `Quantize writes a copy of a model whose matrices are stored as q8 (8-bit integers
 with a float16 scale for every 32 elements of a row) or as bf16. Vectors and other
-files stay as they are. A draft head trained for the model works with the copy too.
+files stay as they are; with q8, routers of experts and the up-projection of latent attention
+do, too. A draft head trained for the model works with the copy too.
 
 The --dtype flag of other commands quantises each time a model is loaded; a
 quantised copy saves that time, and disk space.`,
