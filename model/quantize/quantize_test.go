@@ -229,3 +229,70 @@ func TestWhatAMixtureDoesNotRoundStays(t *testing.T) {
 		t.Errorf("kept are %v, and %v as bfloat16", kept, unrounded(spec, compute.BF16))
 	}
 }
+
+// Files that have routers as integers load with the values that these stand for. What latent attention expands
+// was never stored so, and is refused by its name.
+func TestRoutersOfIntegersLoad(t *testing.T) {
+	dev, err := cpu.New(cpu.Default())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer dev.Close()
+	// rounded returns the tensors with one kind stored as integers, and as floats of their values.
+	rounded := func(all []safetensors.Tensor, suffix string) (ints, floats []safetensors.Tensor) {
+		for _, x := range all {
+			if !strings.HasSuffix(x.Name, suffix) {
+				ints, floats = append(ints, x), append(floats, x)
+				continue
+			}
+			values, err := x.Float32s()
+			if err != nil {
+				t.Fatal(err)
+			}
+			values = slices.Clone(values)
+			rows, cols := x.Shape[0], x.Shape[1]
+			blocks := kern.Q8Blocks(cols)
+			q, d := make([]byte, rows*cols), make([]byte, 2*rows*blocks)
+			for r := range rows {
+				row, of, scale := values[r*cols:][:cols], q[r*cols:][:cols], d[2*r*blocks:][:2*blocks]
+				kern.QuantQ8(of, scale, row)
+				kern.DequantQ8(row, of, scale, 0)
+			}
+			ints = append(ints, safetensors.Tensor{Name: x.Name, DType: "I8", Shape: x.Shape, Data: q},
+				safetensors.Tensor{Name: x.Name + model.ScaleSuffix, DType: "F16", Shape: []int{rows, blocks}, Data: d})
+			floats = append(floats, safetensors.F32(x.Name, values, x.Shape...))
+		}
+		return ints, floats
+	}
+	opt := model.Default()
+	opt.DType = compute.Q8
+	spec := modeltest.Of("mixtral").Spec()
+	all := modeltest.Tensors(spec, false, 5)
+	logits := func(all []safetensors.Tensor) []float32 {
+		m, err := model.New(spec, safetensors.Of("weights", all...), dev, opt)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer m.Close()
+		o, err := m.NewSeq().Append(t.Context(), []int32{5, 1, 80, 33, 7, 7, 60}, nil, model.WantAll)
+		if err != nil {
+			t.Fatal(err)
+		}
+		x := make([]float32, 7*spec.Vocab)
+		o.ReadLogits(x, 0)
+		return x
+	}
+	ints, floats := rounded(all, "block_sparse_moe.gate.weight")
+	got := logits(ints)
+	if !slices.Equal(got, logits(floats)) {
+		t.Error("a router of integers has other logits than one of their values")
+	}
+	if slices.Equal(got, logits(all)) {
+		t.Error("rounding the router changes nothing")
+	}
+	spec = modeltest.Of("deepseek_v3").Spec()
+	ints, _ = rounded(modeltest.Tensors(spec, false, 5), "kv_b_proj.weight")
+	if _, err := model.New(spec, safetensors.Of("weights", ints...), dev, opt); err == nil || !strings.Contains(err.Error(), `kv_b_proj.weight" is I8, want F32, F16, BF16 or blocks`) {
+		t.Errorf("an up-projection of integers: %v", err)
+	}
+}
