@@ -82,7 +82,7 @@ demo-lm: demo-large ## train the small language model of the measurements again,
 		--warmup 100 --held-out 0.02 --eval-seqs 64 --seed 1 --export .cache/demo-large/trained
 	cmp .cache/demo-large/trained/model.safetensors .cache/demo-large/gsm10m-lm/model.safetensors
 
-measurements: ## the tables of docs/measurements that need nothing but the repository, again, and what README.md quotes of them; three quarters of an hour
+measurements: ## the tables of docs/measurements that need nothing but the repository, again, and what README.md quotes of them
 	go run -C tools ./measurements $(TABLES)
 
 tune: demo-large ## fit the constants of draft methods on the tuning part of the prompts, and report on the other part
