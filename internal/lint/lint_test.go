@@ -139,6 +139,26 @@ func TestEveryDependencyHasAReason(t *testing.T) {
 	}
 }
 
+// Decisions are cited by their numbers.
+func TestEveryDecisionHasANumberOfItsOwn(t *testing.T) {
+	names, err := filepath.Glob(filepath.Join(root, "docs/adr/*.md"))
+	if err != nil || len(names) == 0 {
+		t.Fatalf("%d decisions: %v", len(names), err)
+	}
+	of := map[string]string{}
+	for _, name := range names {
+		name = filepath.Base(name)
+		number, _, _ := strings.Cut(name, "-")
+		if other, ok := of[number]; ok {
+			t.Errorf("docs/adr: %s and %s have one number", other, name)
+		}
+		of[number] = name
+		if want := "# " + strings.TrimLeft(number, "0") + ". "; !strings.HasPrefix(read(t, filepath.Join("docs/adr", name)), want) {
+			t.Errorf("docs/adr/%s: its heading does not begin with %q", name, want)
+		}
+	}
+}
+
 // A path of the author's machine works nowhere else.
 func TestNoFileNamesAMachinePath(t *testing.T) {
 	private := regexp.MustCompile(`(^|[\s"'` + "`" + `(=:])/(` + strings.Join([]string{"work", "root", "home", "tmp", "Users"}, "|") + `)/\w`)
