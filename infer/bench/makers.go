@@ -12,7 +12,7 @@ import (
 // makers are those of one method at one temperature. A method that learns has one for each seed
 // and repetition, so that no answer is drafted from another answer to the same prompt.
 type makers struct {
-	first  *draft.Maker // of a method that learns: unused, it says what the method is
+	first  *draft.Maker // of a method that learns or is cold: unused, it says what the method is
 	seeds  map[uint64]*draft.Maker
 	repeat int // of seeds
 }

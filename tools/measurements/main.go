@@ -32,7 +32,7 @@ func main() {
 	flag.BoolVar(&o.quote, "quote", false, "write the quoted figures alone")
 	flag.BoolVar(&o.small, "small", false, "take few prompts, tokens and steps, print the tables and write none")
 	flag.BoolVar(&o.make, "make", false, "make steps that tables need, named instead of tables: labels, heads, answers")
-	flag.StringVar(&o.work, "work", ".cache/demo-large", "folder for models, labels, heads and results, in the repository")
+	flag.StringVar(&o.work, "work", ".cache/demo-large", "folder for models, labels, heads and results, in the repository; small runs add -small to its name")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
 	defer stop()
@@ -87,6 +87,15 @@ func run(ctx context.Context, o *options, names []string) error {
 	return quoteAll(root)
 }
 
+// folder is where the lab lies. Small runs have one of their own: what they make would replace the labels and heads of
+// the others, which take long.
+func (o *options) folder() string {
+	if o.small {
+		return filepath.Clean(o.work) + "-small"
+	}
+	return o.work
+}
+
 // clean opens the lab of a repository without changes that are not committed, which may be there in
 // small runs.
 func clean(ctx context.Context, root string, o *options) (*lab, error) {
@@ -97,7 +106,7 @@ func clean(ctx context.Context, root string, o *options) (*lab, error) {
 	if dirty != "" && !o.small {
 		return nil, fmt.Errorf("commit these changes first, so that the tables can name what they measured:\n%s", dirty)
 	}
-	l, err := open(ctx, root, o.work)
+	l, err := open(ctx, root, o.folder())
 	if err != nil {
 		return nil, err
 	}

@@ -120,4 +120,10 @@ func TestASmallRunTakesLessOfEverything(t *testing.T) {
 	if l.amount(2400) != 24 || l.amount(9) != 1 {
 		t.Errorf("amounts %d and %d", l.amount(2400), l.amount(9))
 	}
+	if work := (&options{work: "w"}).folder(); work != "w" {
+		t.Errorf("a run works in %s", work)
+	}
+	if work := (&options{work: "w/", small: true}).folder(); work != "w-small" {
+		t.Errorf("a small run works in %s, want a folder of its own beside that of others", work)
+	}
 }
