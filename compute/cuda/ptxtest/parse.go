@@ -213,7 +213,9 @@ func (p *parser) kernel(line string) (*Kernel, error) {
 	var places []map[string]reg // the innermost scope of each
 	root := p.scopes[0]
 	for len(p.scopes) > 0 {
-		p.skip()
+		if p.skip(); p.at == len(p.text) {
+			return nil, fmt.Errorf("kernel %s has no end", k.Name)
+		}
 		switch c := p.text[p.at]; {
 		case c == '{':
 			p.at++
@@ -244,9 +246,6 @@ func (p *parser) kernel(line string) (*Kernel, error) {
 		default:
 			code = append(code, source{s, line})
 			places = append(places, p.scopes[len(p.scopes)-1])
-		}
-		if p.at >= len(p.text) {
-			return nil, fmt.Errorf("kernel %s has no end", k.Name)
 		}
 	}
 	for i, s := range code {

@@ -107,6 +107,15 @@ func TestWhatIsNotKnownIsRefused(t *testing.T) {
 	}
 }
 
+func TestAKernelWithoutAnEndIsRefused(t *testing.T) {
+	text := entry("", "")
+	for _, cut := range []string{text[:len(text)-2], text[:strings.Index(text, "\tld.param")], text[:strings.Index(text, "{")+1]} {
+		if _, err := ptxtest.Parse(cut); err == nil || !strings.Contains(err.Error(), "kernel k has no end") {
+			t.Errorf("%q at the end: %v", cut[len(cut)-8:], err)
+		}
+	}
+}
+
 // store writes %r1 to the thread's word of a.
 const store = "st.global.u32 [%at], %r1;"
 
