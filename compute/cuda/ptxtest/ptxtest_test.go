@@ -137,7 +137,7 @@ func TestFaultsAreFound(t *testing.T) {
 		{"a race of single bytes", buffer, "cvt.u64.u32 %rd1, %t; shr.u64 %rd1, %rd1, 1; mov.u64 %rd2, s; add.s64 %rd2, %rd2, %rd1; st.shared.u8 [%rd2], %t;", "a store without an order"},
 		{"single bytes", buffer, "cvt.u64.u32 %rd1, %t; mov.u64 %rd2, s; add.s64 %rd2, %rd2, %rd1; st.shared.u8 [%rd2], %t;", ""},
 		{"what the launch writes, loaded as read-only", "", "st.global.u32 [%at], %t; ld.global.nc.u32 %r1, [%at];", "read-only"},
-		{"a barrier in a branch", "", "setp.lt.s32 %p1, %t, 32; @%p1 bra $L_1; bar.sync 0; $L_1: ret;", "does not reach"},
+		{"a barrier in a branch", "", "setp.lt.s32 %p1, %t, 32; @%p1 bra $L_1; bar.sync 0; $L_1: ret;", "bar.sync 0: other threads wait at a barrier that this one does not reach"},
 		{"a barrier for half a warp", "", "setp.lt.s32 %p1, %t, 16; @%p1 bra $L_1; bar.sync 0; $L_1: ret;", "of the warp get here"},
 		{"an exchange of half a warp", "", "setp.lt.s32 %p1, %t, 16; @%p1 bra $L_1; shfl.sync.bfly.b32 %r1, %t, 1, 31, -1; $L_1: ret;", "of the warp get here"},
 		{"an exchange that the lanes reach one after the other", "", "setp.lt.s32 %p1, %t, 16; @%p1 bra $L_1; mov.u32 %r2, 1; $L_1: shfl.sync.bfly.b32 %r1, %t, 1, 31, -1;" + store, ""},

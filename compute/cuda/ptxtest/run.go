@@ -247,8 +247,8 @@ func (b *block) step() bool {
 			return true
 		}
 		for _, w := range b.warps {
-			if w.alive != all {
-				w.fault(0, all, "other threads wait at a barrier that this one does not reach")
+			if w.alive != all { // all of it has ended
+				w.fault(b.barrier(), all, "other threads wait at a barrier that this one does not reach")
 			}
 		}
 		b.epoch++
@@ -271,6 +271,12 @@ func (b *block) step() bool {
 	}
 	w.run(1 << b.d.rng.IntN(10))
 	return false
+}
+
+// barrier returns where a warp waits.
+func (b *block) barrier() int {
+	i := slices.IndexFunc(b.warps, func(w *warp) bool { return w.waiting })
+	return b.warps[i].pc[0]
 }
 
 // flush makes some of a block's stores visible to others.
