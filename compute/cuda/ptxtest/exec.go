@@ -306,7 +306,7 @@ func (w *warp) waitCopies(in *instruction, mask uint32) {
 				}
 				p := w.b.mem.page(c.to, w.b.d.launch)
 				for j := range 4 {
-					p.words[c.to/4%pageWords+j].writer = newStamp(w.b.index, w.base+l, w.b.epoch)
+					p.words[c.to/4%pageWords+j].stored(newStamp(w.b.index, w.base+l, w.b.epoch))
 				}
 			}
 			t.groups = t.groups[1:]

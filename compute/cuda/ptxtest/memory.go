@@ -40,6 +40,16 @@ type word struct {
 	bytes          *[4]word
 }
 
+// stored says who stored all of a word.
+func (w *word) stored(by stamp) {
+	w.writer = by
+	if w.bytes != nil {
+		for i := range w.bytes {
+			w.bytes[i].writer = by
+		}
+	}
+}
+
 const pageWords = 1024
 
 // A page holds what a launch did to some words.

@@ -145,6 +145,7 @@ func TestFaultsAreFound(t *testing.T) {
 		{"a copy that others do not wait for", buffer, place + copyWords + "cp.async.wait_group 0; ld.shared.u32 %r1, [%rd2];", "without an order|not waited for"},
 		{"a copy to what others read", buffer, place + "st.shared.u32 [%rd2], %t; bar.sync 0; ld.shared.u32 %r1, [%rd2];" + copyWords, "a load without an order"},
 		{"a copy", buffer, place + copyWords + "cp.async.wait_group 0; bar.sync 0; ld.shared.u32 %r1, [%rd2];" + store, ""},
+		{"a copy to what was stored byte by byte", buffer, place + "st.shared.u8 [%rd2], %t; bar.sync 0;" + copyWords + "cp.async.wait_group 0; bar.sync 0; ld.shared.u32 %r1, [%rd2];" + store, ""},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			for seed := range uint64(8) {
