@@ -173,7 +173,7 @@ func (c *course) needs() (out []*step) {
 	return out
 }
 
-// pace returns the processor time of a step of each loss over that of pacer: the medians of rounds
+// pace returns the processor time of a step of each loss, in user mode, over that of pacer: the medians of rounds
 // in which every loss is timed in turn on one thread, so that other work on the machine changes
 // little. Loading and evaluating are left out: they are in the time of a few steps as in that of
 // many. What a step costs does not depend on the weights: the heads are new.
