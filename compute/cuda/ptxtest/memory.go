@@ -189,6 +189,13 @@ func (a *allocation) has(off, n int) bool {
 	return a.written[off>>6]>>(off&63)&want == want
 }
 
+// hasSome reports whether a byte of a page was written.
+func (a *allocation) hasSome(page int) bool {
+	const words = 4 * pageWords / 64
+	written := a.written[page*words:]
+	return slices.ContainsFunc(written[:min(words, len(written))], func(w uint64) bool { return w != 0 })
+}
+
 func (a *allocation) set(off, n int, v bool) {
 	for n > 0 {
 		k := min(n, 64-off&63)

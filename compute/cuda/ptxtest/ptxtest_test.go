@@ -56,12 +56,19 @@ const words = 64
 // has been written, and returns both.
 func launch(t *testing.T, ptx string, blocks int, seed uint64) (a, b []byte, d *ptxtest.Device, err error) {
 	t.Helper()
+	d = ptxtest.NewDevice(seed)
+	a, b, _, err = launchOn(t, d, ptx, blocks)
+	return a, b, d, err
+}
+
+// launchOn does so on a device, and returns the kernel.
+func launchOn(t *testing.T, d *ptxtest.Device, ptx string, blocks int) (a, b []byte, k *ptxtest.Kernel, err error) {
+	t.Helper()
 	m, err := ptxtest.Parse(ptx)
 	if err != nil {
 		t.Fatal(err)
 	}
-	d = ptxtest.NewDevice(seed)
-	a, b = make([]byte, 4*words), make([]byte, 4*words)
+	a, b, k = make([]byte, 4*words), make([]byte, 4*words), m.Kernel("k")
 	for i := range words {
 		binary.LittleEndian.PutUint32(b[4*i:], uint32(i))
 	}
@@ -70,7 +77,7 @@ func launch(t *testing.T, ptx string, blocks int, seed uint64) (a, b []byte, d *
 		t.Fatal(err)
 	}
 	args := binary.LittleEndian.AppendUint64(binary.LittleEndian.AppendUint64(nil, atA), atB)
-	return a, b, d, d.Launch(m.Kernel("k"), [3]int{blocks, 1, 1}, 64, args)
+	return a, b, k, d.Launch(k, [3]int{blocks, 1, 1}, 64, args)
 }
 
 func TestShippedKernelsAreRead(t *testing.T) {
@@ -235,6 +242,42 @@ func TestWhatNobodyWroteIsTold(t *testing.T) {
 	}
 	if err := d.Read(0x10000, 4*words); err != nil {
 		t.Error(err)
+	}
+}
+
+// TestAnotherRunMustHaveTheSameResults covers what Compare finds: stores with other values, and stores that only one of
+// both runs makes, even where the launch leaves a whole allocation alone.
+func TestAnotherRunMustHaveTheSameResults(t *testing.T) {
+	same := func(a, _ []byte) {
+		for i := range uint32(words) {
+			binary.LittleEndian.PutUint32(a[4*i:], i+1)
+		}
+	}
+	for _, c := range []struct {
+		name  string
+		again func(a, b []byte)
+		want  string
+	}{
+		{"the same", same, ""},
+		{"another value", func(a, b []byte) { same(a, b); a[8] = 9 }, "k: byte 8 of an allocation of 256 bytes: 0x3,"},
+		{"no store", func(a, b []byte) { same(a, b); clear(a[:4]) }, "k: byte 0 of an allocation of 256 bytes: 0x1,"},
+		{"a store that the launch lacks", func(a, b []byte) { same(a, b); b[20] = 99 }, "k: byte 20 of an allocation of 256 bytes: 0x5,"},
+	} {
+		d := ptxtest.NewDevice(1)
+		d.Keep = true
+		a, b, k, err := launchOn(t, d, entry("", "add.s32 %r1, %t, 1;\n"+store), 1)
+		if err != nil {
+			t.Fatal(err)
+		}
+		err = d.Compare(k, func() {
+			if a[0] != 0 {
+				t.Errorf("%s: the memory is not as it was before: %d", c.name, a[0])
+			}
+			c.again(a, b)
+		})
+		if c.want == "" && err != nil || c.want != "" && (err == nil || !strings.Contains(err.Error(), c.want)) {
+			t.Errorf("%s: %v, want %q", c.name, err, c.want)
+		}
 	}
 }
 

@@ -1,6 +1,7 @@
 package ptxtest
 
 import (
+	"bytes"
 	"fmt"
 	"math/bits"
 	"math/rand/v2"
@@ -20,10 +21,12 @@ type Device struct {
 
 	rng   *rand.Rand
 	steps int64
-	dirty []dirty
+	dirty []place
+	args  []byte // of the last launch
 }
 
-type dirty struct {
+// A place is a page of an allocation.
+type place struct {
 	a    *allocation
 	page int
 }
@@ -156,7 +159,7 @@ func (d *Device) Launch(k *Kernel, grid [3]int, n int, args []byte) (err error) 
 		}
 	}()
 	d.launch++
-	d.dirty = d.dirty[:0]
+	d.dirty, d.args = d.dirty[:0], args
 	order := d.rng.Perm(blocks)
 	l := &launch{tickets: map[uint64]clock{}}
 	var running []*block
@@ -507,23 +510,29 @@ func (d *Device) keep(a *allocation, off int) {
 	}
 	i := off / (4 * pageWords)
 	p.old = append([]byte{}, a.data[i*4*pageWords:min((i+1)*4*pageWords, len(a.data))]...)
-	d.dirty = append(d.dirty, dirty{a, i})
+	d.dirty = append(d.dirty, place{a, i})
 }
 
 // Compare runs again, which repeats the last launch in another way on the memory as it was before, and returns
 // an error unless the results are equal, bit for bit. NaNs are equal, and nothing is said of bytes that nobody wrote.
+// What again alone stores is found in allocations that the launch's arguments point to.
 func (d *Device) Compare(k *Kernel, again func()) error {
-	results := make([][]byte, len(d.dirty))
-	for i, p := range d.dirty {
+	pages := append(slices.Clone(d.dirty), d.untouched()...)
+	results := make([][]byte, len(pages))
+	for i, p := range pages {
 		data := p.a.data[p.page*4*pageWords:]
-		old := p.a.pages[p.page].old
-		results[i] = slices.Clone(data[:len(old)])
-		copy(data, old)
+		results[i] = slices.Clone(data[:min(4*pageWords, len(data))])
+		if i < len(d.dirty) {
+			copy(data, p.a.pages[p.page].old)
+		}
 	}
 	again()
-	for i, p := range d.dirty {
+	for i, p := range pages {
 		from := p.page * 4 * pageWords
 		data := p.a.data[from:]
+		if bytes.Equal(data[:len(results[i])], results[i]) {
+			continue
+		}
 		for j := range results[i] {
 			if data[j] == results[i][j] || !p.a.has(from+j, 1) {
 				continue
@@ -540,4 +549,23 @@ func (d *Device) Compare(k *Kernel, again func()) error {
 		}
 	}
 	return nil
+}
+
+// untouched are the pages to which the last launch stored nothing, though its arguments point to their allocations.
+// Pages of which nobody wrote a byte are left out.
+func (d *Device) untouched() (out []place) {
+	seen := map[*allocation]bool{nil: true}
+	for at := 0; at+8 <= len(d.args); at += 8 {
+		a, _ := d.find(order.Uint64(d.args[at:]), 1)
+		if seen[a] {
+			continue
+		}
+		seen[a] = true
+		for i, p := range a.pages {
+			if stored := p != nil && p.launch == d.launch && p.old != nil; !stored && a.hasSome(i) {
+				out = append(out, place{a, i})
+			}
+		}
+	}
+	return out
 }
