@@ -1,8 +1,10 @@
 package bench_test
 
 import (
+	"context"
 	"errors"
 	"math"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -249,5 +251,47 @@ func TestPassesThatFailTheSecondTimeAreReported(t *testing.T) {
 	c.Warmup, c.MaxTokens, c.Parts = 0, 20, true
 	if _, err := bench.Run(t.Context(), e, c); !errors.Is(err, drafttest.ErrPass) || !strings.Contains(err.Error(), "run its passes again") {
 		t.Errorf("error %v", err)
+	}
+}
+
+// A lazy source may leave unread what nobody asks about, and is not told so again in a new sequence.
+type lazy struct {
+	infer.Source
+	later    bool
+	said     []bool // by pass
+	backlogs int    // questions what is unread
+}
+
+func (l *lazy) Open(id infer.SeqID, prompt []int32, keep int) error {
+	l.later = false
+	return l.Source.Open(id, prompt, keep)
+}
+
+func (l *lazy) Rows(ctx context.Context, asks []infer.Ask) ([]infer.Row, error) {
+	l.said = append(l.said, l.later)
+	return l.Source.Rows(ctx, asks)
+}
+
+func (l *lazy) Postpone(on bool)        { l.later = on }
+func (l *lazy) Backlog(infer.SeqID) int { l.backlogs++; return 0 }
+func (*lazy) Read() int                 { return 0 }
+
+// Draft models put off reading while passes are noted, and when they are run again, as they do otherwise.
+func TestPassesThatAreRunAgainReadWhatTheyRead(t *testing.T) {
+	for spec, later := range map[string]bool{"auto": true, "static:chain-3": false} {
+		for _, parts := range []bool{false, true} {
+			e, _, src := world(false)
+			l := &lazy{Source: src}
+			c := bench.Default()
+			c.Methods = []bench.Method{{Spec: spec, Source: l}}
+			c.Sets = []bench.Set{{Prompts: benchtest.Prompts(1, 20)}}
+			c.Warmup, c.MaxTokens, c.Parts = 0, 20, parts
+			if _, err := bench.Run(t.Context(), e, c); err != nil {
+				t.Fatal(err)
+			}
+			if len(l.said) == 0 || slices.Contains(l.said, !later) || (l.backlogs > 0) != later {
+				t.Errorf("%s, again %v: left unread by pass %v, %d questions about that, want %v in all of them", spec, parts, l.said, l.backlogs, later)
+			}
+		}
 	}
 }

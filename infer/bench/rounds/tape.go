@@ -43,6 +43,7 @@ type call struct {
 	first int // of its hidden states
 
 	asks        bool // something is asked
+	later       bool // what nobody asks about is left unread
 	from, width int
 	full        bool
 }
@@ -107,7 +108,7 @@ func (t *Tape) Begin(e *infer.Engine, s infer.Source) (*infer.Engine, infer.Sour
 	if s == nil {
 		return through, nil
 	}
-	return through, &tapeSource{s, t}
+	return through, &tapeSource{Source: s, t: t}
 }
 
 // noting returns the time and leaves the time since then out of the round.
@@ -179,13 +180,37 @@ func (x *tapeTarget) Commit(id infer.SeqID, path []int) error {
 
 type tapeSource struct {
 	infer.Source
-	t *Tape
+	t     *Tape
+	later bool
+}
+
+// Postpone, Backlog and Read are those of the source, which methods follow here as elsewhere; one that is no
+// Postponer has read everything.
+func (x *tapeSource) Postpone(on bool) {
+	x.later = on
+	if p, ok := x.Source.(infer.Postponer); ok {
+		p.Postpone(on)
+	}
+}
+
+func (x *tapeSource) Backlog(id infer.SeqID) int {
+	if p, ok := x.Source.(infer.Postponer); ok {
+		return p.Backlog(id)
+	}
+	return 0
+}
+
+func (x *tapeSource) Read() int {
+	if p, ok := x.Source.(infer.Postponer); ok {
+		return p.Read()
+	}
+	return 0
 }
 
 func (x *tapeSource) Rows(ctx context.Context, asks []infer.Ask) ([]infer.Row, error) {
 	t := x.t
 	since := t.now()
-	c := call{kind: callRows, round: -1}
+	c := call{kind: callRows, round: -1, later: x.later}
 	rows := 0
 	if len(asks) > 0 {
 		a := &asks[0]
@@ -265,6 +290,7 @@ func (t *Tape) sourceAgain(ctx context.Context, id infer.SeqID) error {
 	var work, kept tree.Tree
 	var path []int
 	asks := make([]infer.Ask, 0, 1)
+	lazy, _ := t.source.(infer.Postponer)
 	for i := range t.calls {
 		c := &t.calls[i]
 		switch c.kind {
@@ -273,6 +299,9 @@ func (t *Tape) sourceAgain(ctx context.Context, id infer.SeqID) error {
 			if c.asks {
 				t.build(&work, c.tree)
 				asks = append(asks, infer.Ask{ID: id, Tree: &work, From: c.from, Width: c.width, Full: c.full})
+			}
+			if lazy != nil {
+				lazy.Postpone(c.later)
 			}
 			since := t.now()
 			if _, err := t.source.Rows(ctx, asks); err != nil {
