@@ -121,7 +121,9 @@ func (c *arm) logs(cut bool) []float64 {
 	return c.logV
 }
 
-// draw makes a candidate without a draft model grow a tree of at most n nodes in t.
+// draw makes a candidate without a draft model grow a tree of at most n nodes in t. It is not told
+// what may follow, which takes a mask for each node: most of these trees are not used, and what a grammar does
+// not allow is taken out of the one that is.
 func (c *arm) draw(p *infer.Proposal, t *tree.Tree, n, depth int, ch infer.Chance) error {
 	t.Reset(p.Tree.Token(0), n)
 	c.prop = infer.Proposal{Tree: t, Pos: p.Pos, MaxNodes: n, MaxDepth: depth}
