@@ -41,11 +41,11 @@ func New(all []Candidate) func() infer.Drafter {
 // Time is counted in plain rounds: how long a pass without a draft would take now. A token is
 // worth λ, the current time per token, at most a plain round. A tree is worth λ times the number
 // of tokens that it is expected to add, and costs the measured extra time of its pass over a
-// plain one. A candidate that asks no draft model grows its tree in every round, used or not,
-// and the target's output then shows how often its children are right, by depth and rank: it
-// costs nothing to learn that a candidate has become better. The tree is cut where the next node
-// is not worth its row. What a candidate with a draft model adds and costs is known only from
-// its own rounds, so it is tried now and then.
+// plain one. A candidate that asks no draft model grows its tree whether it is used or not, and the
+// target's output then shows how often its children are right, by depth and rank: that a candidate
+// has become better is learnt without a row. While nothing is used, trees are grown in fewer rounds.
+// The tree is cut where the next node is not worth its row. What a candidate with a draft model adds
+// and costs is known only from its own rounds, so it is tried now and then.
 //
 // All that a round costs more than a plain one is paid from the account: more rows, the draft
 // model's passes, its reading of what has waited for it since it was asked last, and the drafters'

@@ -561,3 +561,34 @@ func TestFirstDraftsAfterRoundsWithoutAreCharged(t *testing.T) {
 		t.Errorf("the draft and its reading are taken to cost %.3f, want 0.5", got)
 	}
 }
+
+// While nothing is used, growing trees takes a small share of the time. It is not done where the account does
+// not pay for it.
+func TestTreesInVainTakeASmallShareOfTheTime(t *testing.T) {
+	const rounds = 400
+	for _, x := range []struct {
+		watch, gained float64
+		idle, want    int
+	}{
+		{0.018, 10, 0, rounds},
+		{0.018, 10, settle, rounds / 4},
+		{0.198, 10, settle, rounds / 40},
+		{0.0001, 10, settle, rounds},
+		{0.0001, 10, 3 * quiet, rounds / 4},
+		{0.018, -10, 0, 0},
+	} {
+		a := tenth()
+		a.meter.Level = 1e-3
+		a.shared.watch = cost.Ratio{Have: x.watch * 1e9, Of: 1e9}
+		a.gained, a.idle = x.gained, x.idle
+		looks := 0
+		for a.rounds = range rounds {
+			if a.looks() {
+				looks++
+			}
+		}
+		if looks != x.want {
+			t.Errorf("%+v: trees are grown in %d of %d rounds", x, looks, rounds)
+		}
+	}
+}
