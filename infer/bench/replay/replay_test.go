@@ -139,6 +139,46 @@ func TestAReplaysTimeIsThatOfItsPasses(t *testing.T) {
 	}
 }
 
+// What a draft model has not read, of the prompt or of what was kept, are further rows of the pass that
+// answers next. A prompt of lag tokens is read as it comes.
+func TestReplayedDraftModelsRead(t *testing.T) {
+	const row, lag = 0.25, 64
+	r, c, _, _ := recorded(t)
+	r.Channels[0].SetCosts([]replay.Cost{{Rows: 1, Seconds: 1}})
+	r.Channels[1].SetCosts([]replay.Cost{{Rows: 1, Seconds: row}, {Rows: 2, Seconds: 2 * row}})
+	player := replay.New(r)
+	c.Sets, c.Temperatures, c.Parts = r.Sets()[1:], []float64{0}, true
+	c.Methods = []bench.Method{{Spec: "linear:K=2", Source: player.Sources()[0].Source}}
+	passes, kept := 0, 0
+	c.Keep = func(m *bench.Measurement) error {
+		for i, x := range m.Rounds {
+			rows := x.Target.At + 1
+			if i > 0 {
+				rows = x.Target.At - m.Rounds[i-1].Target.At
+				kept += rows - 1
+			} else if rows >= lag {
+				rows = 1
+			}
+			for k, d := range x.Draft {
+				if k > 0 {
+					rows = 1
+				}
+				if math.Abs(d.Loop.Seconds()-row*float64(rows)) > 1e-6 {
+					t.Errorf("round %d: draft pass %d took %v, want that of %d rows", i, k, d.Loop, rows)
+				}
+				passes++
+			}
+		}
+		return nil
+	}
+	if _, err := player.Run(t.Context(), c); err != nil {
+		t.Fatal(err)
+	}
+	if passes == 0 || kept == 0 {
+		t.Errorf("%d draft passes, %d drafted tokens kept", passes, kept)
+	}
+}
+
 // A head's rows depend on the target's hidden states of the committed tokens. A replay is still
 // right, since every position was a root.
 func TestAReplayOfAHeadAcceptsWhatDecodingAccepts(t *testing.T) {
