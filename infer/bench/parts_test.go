@@ -257,18 +257,27 @@ func TestPassesThatFailTheSecondTimeAreReported(t *testing.T) {
 // A lazy source may leave unread what nobody asks about, and is not told so again in a new sequence.
 type lazy struct {
 	infer.Source
+	open     int
 	later    bool
-	said     []bool // by pass
+	said     []bool // by pass with a sequence
 	backlogs int    // questions what is unread
 }
 
 func (l *lazy) Open(id infer.SeqID, prompt []int32, keep int) error {
+	l.open++
 	l.later = false
 	return l.Source.Open(id, prompt, keep)
 }
 
+func (l *lazy) Close(id infer.SeqID) {
+	l.open--
+	l.Source.Close(id)
+}
+
 func (l *lazy) Rows(ctx context.Context, asks []infer.Ask) ([]infer.Row, error) {
-	l.said = append(l.said, l.later)
+	if l.open > 0 {
+		l.said = append(l.said, l.later)
+	}
 	return l.Source.Rows(ctx, asks)
 }
 
