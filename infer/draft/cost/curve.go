@@ -65,7 +65,7 @@ func (c *Curve) Add(rows int, x experts.Read, cost, trust float64) {
 		b.read += more
 	}
 	if n > c.first() { // what costs 1 costs 1
-		b.cost = (b.cost + each*more) * (1 + trust*step*off)
+		b.cost = max(b.cost+each*more, b.cost/4) * (1 + trust*step*off) // as in CostOf, since each may be too much
 	}
 }
 

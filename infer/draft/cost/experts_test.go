@@ -156,3 +156,25 @@ func TestCurvesOfExpertsNeverFall(t *testing.T) {
 		}
 	}
 }
+
+// Trees whose rows choose the same experts may come after one whose rows chose many. What their passes cost
+// falls, but not to nothing, from where it could not rise again.
+func TestCostsStayPositive(t *testing.T) {
+	for _, later := range []float64{0.3, 1, 3} {
+		x := experts.Read{Of: 64, Top: 4, Layers: 8, Share: 1.0 / 33}
+		var c Curve
+		var m Meter
+		add := func(rows, distinct int, seconds float64) {
+			x.Distinct = distinct
+			m.Add(&c, rows, x, seconds)
+		}
+		add(1, 32, 1e-3)
+		add(8, 210, 2e-3)
+		for i := range 40 {
+			add(8, 32, later*1e-3)
+			if p := c.at[bucket(8)]; !(p.cost > 0) {
+				t.Fatalf("after %d passes of %v ms 8 rows cost %v", i+1, later, p.cost)
+			}
+		}
+	}
+}
