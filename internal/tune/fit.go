@@ -35,7 +35,7 @@ const certain = 2
 
 // fused are the ways in which fuse's constants are fitted: with a draft model and without.
 func fused(s *constants.Set) []method {
-	return []method{{fmt.Sprintf("fuse:N=12,th=%g", s.Fuse.Th), true}, {"fuse:N=12,head=off", false}}
+	return []method{{fmt.Sprintf("fuse:N=12,th=%g", s.Fuse.Th), lm}, {"fuse:N=12,head=off", none}}
 }
 
 // A trial is a value and the speed with it.
@@ -57,10 +57,10 @@ type fitting struct {
 func (l *lab) fit(ctx context.Context, s constants.Set) (*fitting, error) {
 	f := &fitting{Prompts: l.prompts()}
 	var err error
-	if s.Recycle, err = l.ranks(ctx, "recycle:rows,depth=1,N=%d,accept=%s", false, len(s.Recycle)); err != nil {
+	if s.Recycle, err = l.ranks(ctx, "recycle:rows,depth=1,N=%d,accept=%s", none, len(s.Recycle)); err != nil {
 		return nil, err
 	}
-	if s.Sequoia, err = l.ranks(ctx, "sequoia:depth=1,N=%d,accept=%s", true, len(s.Sequoia)); err != nil {
+	if s.Sequoia, err = l.ranks(ctx, "sequoia:depth=1,N=%d,accept=%s", lm, len(s.Sequoia)); err != nil {
 		return nil, err
 	}
 	fmt.Fprintf(os.Stderr, "recycle: accept=%s\nsequoia: accept=%s\n", constants.List(s.Recycle), constants.List(s.Sequoia))
@@ -100,17 +100,17 @@ func (l *lab) fit(ctx context.Context, s constants.Set) (*fitting, error) {
 
 // speed replays the methods that constants of s change.
 func (l *lab) speed(ctx context.Context, s *constants.Set) (speeds, error) {
-	return l.replay(ctx, s, fused(s), nil)
+	return l.replay(ctx, s, greedy, fused(s), nil)
 }
 
 // change is by how much methods of a, in the mean over prompts, are faster than those of b, as a share, and the
-// standard error of that. The curves of a prompt are no independent evidence, so they count once.
+// standard error of that. The curves and temperatures of a prompt are no independent evidence, so they count once.
 func change(a speeds, of []method, b speeds, than []method) (mean, deviation float64) {
 	by := map[prompt][]float64{}
 	var order []prompt
 	for _, at := range a.sorted() {
 		p := at
-		p.curve = ""
+		p.curve, p.temperature = "", 0
 		if by[p] == nil {
 			order = append(order, p)
 		}
@@ -132,14 +132,14 @@ func change(a speeds, of []method, b speeds, than []method) (mean, deviation flo
 }
 
 // ranks counts how often the next token is the r-th child of the root, for as many ranks as n.
-func (l *lab) ranks(ctx context.Context, spec string, asks bool, n int) ([]float64, error) {
+func (l *lab) ranks(ctx context.Context, spec, draft string, n int) ([]float64, error) {
 	even := make([]float64, n) // siblings are taken in order of rank if all are as likely
 	for i := range even {
 		even[i] = math.Floor(1000/float64(n)) / 1000
 	}
-	m := method{fmt.Sprintf(spec, n+1, constants.List(even)), asks}
+	m := method{fmt.Sprintf(spec, n+1, constants.List(even)), draft}
 	tried, kept := make([]int, n), make([]int, n)
-	_, err := l.replay(ctx, nil, []method{m}, func(x method, s *infer.Stats) {
+	_, err := l.replay(ctx, nil, greedy, []method{m}, func(x method, s *infer.Stats) {
 		if x.spec == bench.Baseline {
 			return
 		}

@@ -41,20 +41,26 @@ type lab struct {
 	names  []string
 	all    []*replay.Recording
 	curves []curve
-	costs  string // digest of the curves
+	costs  string // digest of the files of curves
 }
 
+// open reads recordings, and files of cost curves that are joined by commas.
 func open(files []string, curves string) (*lab, error) {
-	b, err := limits.ReadFile(curves, 1<<20)
-	if err != nil {
-		return nil, err
-	}
 	l := &lab{}
-	if err := json.Unmarshal(b, &l.curves); err != nil {
-		return nil, fmt.Errorf("%s: %w", curves, err)
+	sum := sha256.New()
+	for path := range strings.SplitSeq(curves, ",") {
+		b, err := limits.ReadFile(path, 1<<20)
+		if err != nil {
+			return nil, err
+		}
+		var more []curve
+		if err := json.Unmarshal(b, &more); err != nil {
+			return nil, fmt.Errorf("%s: %w", path, err)
+		}
+		sum.Write(b)
+		l.curves = append(l.curves, more...)
 	}
-	sum := sha256.Sum256(b)
-	l.costs = hex.EncodeToString(sum[:])
+	l.costs = hex.EncodeToString(sum.Sum(nil))
 	for _, c := range l.curves {
 		if len(c.Target) == 0 || len(c.Draft) == 0 {
 			return nil, fmt.Errorf("%s: curve %q: want target and draft", curves, c.Name)
@@ -95,27 +101,40 @@ func (l *lab) texts() string {
 	return hex.EncodeToString(h.Sum(nil))
 }
 
-// A method is what is replayed: a specification, with the recording's first draft model if asks.
+// A method is what is replayed: a specification, with a draft model of the recording if it asks one.
 type method struct {
-	spec string
-	asks bool
+	spec  string
+	draft string // lm, head or none
 }
 
+const (
+	none = ""
+	lm   = "LM"
+	head = "head"
+)
+
 func (m method) String() string {
-	if m.asks {
-		return m.spec + ", LM"
+	if m.draft != none {
+		return m.spec + ", " + m.draft
 	}
 	return m.spec
 }
 
 // A prompt is one answer in the time of one curve.
-type prompt struct{ recording, curve, set, name string }
+type prompt struct {
+	recording, curve string
+	temperature      float64
+	set, name        string
+}
 
 // speeds are speed-ups of decoding, by prompt and method.
 type speeds map[prompt]map[method]float64
 
-// replay runs methods on all recordings and curves, with constants s.
-func (l *lab) replay(ctx context.Context, s *constants.Set, methods []method, each func(m method, x *infer.Stats)) (speeds, error) {
+// greedy is the temperature that constants are fitted at.
+var greedy = []float64{0}
+
+// replay runs methods on all recordings and curves at some temperatures, with constants s.
+func (l *lab) replay(ctx context.Context, s *constants.Set, temperatures []float64, methods []method, each func(m method, x *infer.Stats)) (speeds, error) {
 	out := speeds{}
 	for i, r := range l.all {
 		for _, c := range l.curves {
@@ -126,8 +145,8 @@ func (l *lab) replay(ctx context.Context, s *constants.Set, methods []method, ea
 				}
 				r.Channels[k].SetCosts(costs(by))
 			}
-			if err := l.one(ctx, r, s, methods, func(m method, x *bench.Measurement) {
-				at := prompt{l.names[i], c.Name, x.Set, x.Prompt}
+			if err := l.one(ctx, r, s, temperatures, methods, func(m method, x *bench.Measurement) {
+				at := prompt{l.names[i], c.Name, x.Temperature, x.Set, x.Prompt}
 				if out[at] == nil {
 					out[at] = map[method]float64{}
 				}
@@ -152,18 +171,29 @@ func (l *lab) replay(ctx context.Context, s *constants.Set, methods []method, ea
 	return out, nil
 }
 
-func (l *lab) one(ctx context.Context, r *replay.Recording, s *constants.Set, methods []method, keep func(m method, x *bench.Measurement)) error {
+// source returns the recording's first draft model of the kind that a method asks.
+func source(player *replay.Replay, kind string) (bench.Source, bool) {
+	for _, s := range player.Sources() {
+		if s.LM == (kind == lm) {
+			return s, true
+		}
+	}
+	return bench.Source{}, false
+}
+
+func (l *lab) one(ctx context.Context, r *replay.Recording, s *constants.Set, temperatures []float64, methods []method, keep func(m method, x *bench.Measurement)) error {
 	player := replay.New(r)
-	c := r.Config([]float64{0}, 0)
+	c := r.Config(temperatures, 0)
 	c.Constants = s
 	byTitle := map[string]method{bench.Baseline: {spec: bench.Baseline}}
 	for _, m := range methods {
 		x := bench.Method{Spec: m.spec, Label: m.String()}
-		if m.asks {
-			if len(player.Sources()) == 0 {
-				return fmt.Errorf("%s: the recording has no draft model", m)
+		if m.draft != none {
+			from, ok := source(player, m.draft)
+			if !ok {
+				return fmt.Errorf("%s: the recording has no such draft model", m)
 			}
-			x.Source, x.SourceName = player.Sources()[0].Source, player.Sources()[0].Name
+			x.Source, x.SourceName = from.Source, from.Name
 		}
 		c.Methods = append(c.Methods, x)
 		byTitle[x.Title()] = m
@@ -190,6 +220,17 @@ func (s speeds) score(methods ...method) float64 {
 		}
 	}
 	return math.Exp(sum / float64(max(n, 1)))
+}
+
+// where returns the part whose prompts are of a kind.
+func (s speeds) where(kind func(at prompt) bool) speeds {
+	part := speeds{}
+	for at, by := range s {
+		if kind(at) {
+			part[at] = by
+		}
+	}
+	return part
 }
 
 // sorted lists the prompts in one order, so that sums do not depend on that of maps.

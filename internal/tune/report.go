@@ -13,25 +13,25 @@ import (
 
 // single are the methods of which the best of each prompt is the measure of regret.
 var single = []method{
-	{"pld", false},
-	{"suffix", false},
-	{"goose:N=8", false},
-	{"goose", false},
-	{"recycle:rows,N=16", false},
-	{"recycle:rows", false},
-	{"static:chain-4", true},
-	{"sequoia:N=16", true},
-	{"salf:N=8,B=4,th=0.3", true},
-	{"salf:paper", true},
-	{"beam:paper", true},
-	{"optimal:paper", true},
-	{"fuse:N=12,head=off", false},
-	{"fuse:N=12", true},
-	{"fuse", true},
+	{"pld", none},
+	{"suffix", none},
+	{"goose:N=8", none},
+	{"goose", none},
+	{"recycle:rows,N=16", none},
+	{"recycle:rows", none},
+	{"static:chain-4", lm},
+	{"sequoia:N=16", lm},
+	{"salf:N=8,B=4,th=0.3", lm},
+	{"salf:paper", lm},
+	{"beam:paper", lm},
+	{"optimal:paper", lm},
+	{"fuse:N=12,head=off", none},
+	{"fuse:N=12", lm},
+	{"fuse", lm},
 }
 
 // judged are the methods whose regret is reported: those that choose for themselves, and their parts.
-var judged = []method{{"salf", true}, {"beam", true}, {"optimal", true}, {"auto", true}, {"auto", false}, {"fuse:N=12", true}, {"fuse", true}}
+var judged = []method{{"salf", lm}, {"beam", lm}, {"optimal", lm}, {"auto", lm}, {"auto", none}, {"fuse:N=12", lm}, {"fuse", lm}}
 
 // A sensitivity is the change of speed if a constant is halved or doubled.
 type sensitivity struct {
@@ -43,14 +43,15 @@ type sensitivity struct {
 
 // A regret says how a method compares with the best single method of each prompt.
 type regret struct {
-	Recording string  `json:"recording"`
-	Curve     string  `json:"curve"`
-	Method    string  `json:"method"`
-	SpeedUp   float64 `json:"speed_up"`   // geometric mean over prompts
-	OfBest    float64 `json:"of_best"`    // speed over that of the prompt's best single method, likewise
-	Worst     float64 `json:"worst"`      // speed-up on the slowest prompt
-	BestFixed string  `json:"best_fixed"` // the single method that is best over all prompts
-	Fixed     float64 `json:"best_fixed_speed_up"`
+	Recording   string  `json:"recording"`
+	Curve       string  `json:"curve"`
+	Temperature float64 `json:"temperature"`
+	Method      string  `json:"method"`
+	SpeedUp     float64 `json:"speed_up"`   // geometric mean over prompts
+	OfBest      float64 `json:"of_best"`    // speed over that of the prompt's best single method, likewise
+	Worst       float64 `json:"worst"`      // speed-up on the slowest prompt
+	BestFixed   string  `json:"best_fixed"` // the single method that is best over all prompts
+	Fixed       float64 `json:"best_fixed_speed_up"`
 }
 
 type report struct {
@@ -81,13 +82,13 @@ func (l *lab) report(ctx context.Context, s *constants.Set) (*report, error) {
 	}
 	for _, k := range []struct {
 		name, spec string
-		asks       bool
+		draft      string
 		of         []float64
-	}{{"recycle accept", "recycle:rows,accept=", false, s.Recycle}, {"sequoia accept", "sequoia:N=16,accept=", true, s.Sequoia}} {
+	}{{"recycle accept", "recycle:rows,accept=", none, s.Recycle}, {"sequoia accept", "sequoia:N=16,accept=", lm, s.Sequoia}} {
 		x := sensitivity{Name: k.name, Value: k.of[0]}
 		as := func(by float64) (float64, error) {
-			m := method{k.spec + constants.List(scaled(k.of, by)), k.asks}
-			got, err := l.replay(ctx, s, []method{m}, nil)
+			m := method{k.spec + constants.List(scaled(k.of, by)), k.draft}
+			got, err := l.replay(ctx, s, greedy, []method{m}, nil)
 			return got.score(m), err
 		}
 		one, err := as(1)
@@ -103,7 +104,7 @@ func (l *lab) report(ctx context.Context, s *constants.Set) (*report, error) {
 		x.Half, x.Twice = x.Half/one, x.Twice/one
 		r.Sensitivities = append(r.Sensitivities, x)
 	}
-	got, err := l.replay(ctx, s, distinct(single, judged), nil)
+	got, err := l.replay(ctx, s, greedy, distinct(single, judged), nil)
 	if err != nil {
 		return nil, err
 	}
@@ -144,33 +145,35 @@ func distinct(lists ...[]method) (out []method) {
 
 // regrets compares on one recording in the time of one curve.
 func (s speeds) regrets(recording, curve string) (out []regret) {
-	part := speeds{}
-	for at, by := range s {
-		if at.recording == recording && at.curve == curve {
-			part[at] = by
-		}
-	}
-	fixed := single[0]
-	for _, m := range single {
-		if part.score(m) > part.score(fixed) {
-			fixed = m
-		}
-	}
+	part := s.where(func(at prompt) bool { return at.recording == recording && at.curve == curve })
 	for _, m := range judged {
-		x := regret{Recording: recording, Curve: curve, Method: m.String(), SpeedUp: part.score(m), Worst: math.Inf(1), BestFixed: fixed.String(), Fixed: part.score(fixed)}
-		sum := 0.0
-		for _, at := range part.sorted() {
-			best := 1.0 // plain decoding is a method too
-			for _, y := range single {
-				best = max(best, part[at][y])
-			}
-			sum += math.Log(part[at][m] / best)
-			x.Worst = min(x.Worst, part[at][m])
-		}
-		x.OfBest = math.Exp(sum / float64(len(part)))
+		x := part.regret(m, single)
+		x.Recording, x.Curve = recording, curve
 		out = append(out, x)
 	}
 	return out
+}
+
+// regret compares m with single methods.
+func (s speeds) regret(m method, single []method) regret {
+	fixed := single[0]
+	for _, y := range single {
+		if s.score(y) > s.score(fixed) {
+			fixed = y
+		}
+	}
+	x := regret{Method: m.String(), SpeedUp: s.score(m), Worst: math.Inf(1), BestFixed: fixed.String(), Fixed: s.score(fixed)}
+	sum := 0.0
+	for _, at := range s.sorted() {
+		best := 1.0 // plain decoding is a method too
+		for _, y := range single {
+			best = max(best, s[at][y])
+		}
+		sum += math.Log(s[at][m] / best)
+		x.Worst = min(x.Worst, s[at][m])
+	}
+	x.OfBest = math.Exp(sum / float64(len(s)))
+	return x
 }
 
 func (r *report) String() string {

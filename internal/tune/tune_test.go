@@ -2,10 +2,12 @@ package main
 
 import (
 	"bytes"
+	"context"
 	"encoding/json"
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
 
 	"talf/infer/bench"
@@ -15,29 +17,39 @@ import (
 	"talf/infer/draft/drafttest"
 )
 
-// recorded writes a recording of a small world.
-func recorded(t *testing.T) string {
-	t.Helper()
+// small is a recording of a small world, with a head and a language model.
+var small = sync.OnceValues(func() ([]byte, error) {
 	e, target := benchtest.Engine()
 	c := bench.Default()
 	c.Sets, c.MaxTokens = []bench.Set{{Name: "a", Prompts: benchtest.Prompts(10, target.Shape().Vocab)}}, 24
+	c.Temperatures = []float64{0, 1}
 	c.Methods = []bench.Method{{Spec: "recycle:rows"}, {Spec: "fuse"}}
-	sources := []bench.Source{{Name: "lm", LM: true, Source: &drafttest.Source{Target: target, Agree: 0.8}}}
-	r, err := replay.Record(t.Context(), e, c, sources, replay.Default())
+	r, err := replay.Record(context.Background(), e, c, []bench.Source{
+		{Name: "head", Source: &drafttest.Source{Target: target, Agree: 0.5}},
+		{Name: "lm", LM: true, Source: &drafttest.Source{Target: target, Agree: 0.8}},
+	}, replay.Default())
+	if err != nil {
+		return nil, err
+	}
+	var b bytes.Buffer
+	err = r.Write(&b)
+	return b.Bytes(), err
+})
+
+// recorded writes it to a file.
+func recorded(t *testing.T) string {
+	t.Helper()
+	b, err := small()
 	if err != nil {
 		t.Fatal(err)
 	}
-	return write(t, r)
+	return save(t, b)
 }
 
-func write(t *testing.T, r *replay.Recording) string {
+func save(t *testing.T, recording []byte) string {
 	t.Helper()
-	var b bytes.Buffer
-	if err := r.Write(&b); err != nil {
-		t.Fatal(err)
-	}
 	path := filepath.Join(t.TempDir(), "small.rec")
-	if err := os.WriteFile(path, b.Bytes(), 0o644); err != nil {
+	if err := os.WriteFile(path, recording, 0o644); err != nil {
 		t.Fatal(err)
 	}
 	return path
@@ -45,7 +57,7 @@ func write(t *testing.T, r *replay.Recording) string {
 
 // A command that does not exist is told before a recording is read, and one without answers to fit on is named.
 func TestWhatCannotBeFittedIsRefused(t *testing.T) {
-	if err := run(t.Context(), "fits", []string{"none.rec"}, "", "costs.json", "", false); err == nil || !strings.Contains(err.Error(), `"fits", want fit or report`) {
+	if err := run(t.Context(), "fits", []string{"none.rec"}, &options{}); err == nil || !strings.Contains(err.Error(), `"fits", want fit, report`) {
 		t.Errorf("an unknown command: %v", err)
 	}
 	r, err := replay.Open(recorded(t))
@@ -53,7 +65,11 @@ func TestWhatCannotBeFittedIsRefused(t *testing.T) {
 		t.Fatal(err)
 	}
 	r.Warmup = len(r.Texts)
-	path := write(t, r)
+	var b bytes.Buffer
+	if err := r.Write(&b); err != nil {
+		t.Fatal(err)
+	}
+	path := save(t, b.Bytes())
 	if _, err := open([]string{path}, "costs.json"); err == nil || !strings.Contains(err.Error(), path+": no prompts") {
 		t.Errorf("a recording of warm-up alone: %v", err)
 	}
@@ -104,8 +120,8 @@ func TestAFitRepairsASpoiltConstant(t *testing.T) {
 
 // Regret is measured against the best method of each prompt, so that no single method is above it.
 func TestRegretIsThatOfEveryPrompt(t *testing.T) {
-	a := prompt{"r", "c", "s", "1"}
-	b := prompt{"r", "c", "s", "2"}
+	a := prompt{"r", "c", 0, "s", "1"}
+	b := prompt{"r", "c", 0, "s", "2"}
 	s := speeds{a: {}, b: {}}
 	for _, m := range distinct(single, judged) {
 		s[a][m], s[b][m] = 1, 1
