@@ -21,7 +21,9 @@ type Account struct {
 	calibrated cost.Ratio  // accepted nodes per path probability
 	harvested  cost.Ratio  // gains per sum
 	rounds     int
-	bare       int // rounds whose draft passes led to no node
+	cut        bool // the last tree could not have the size that was to be measured
+	cuts       int  // rounds that did not count for that
+	bare       int  // rounds whose draft passes led to no node
 
 	size  sizing
 	pause pausing
@@ -38,16 +40,20 @@ func (a *Account) plan(c Pace, most int, price []float64) (search.Tuning, int) {
 			return search.Tuning{Th: c.Th}, 1
 		}
 	}
-	n = min(n, most)
 	if a.rounds < cost.Warm { // small sizes first, as the curve wants it
 		n = max(n>>[4]int{16, 3, 1, 0}[a.rounds%4], 1)
-		return search.Tuning{Th: c.Th}, n
+		a.cut = n > most
+		return search.Tuning{Th: c.Th}, min(n, most)
 	}
+	n = min(n, most)
 	if a.bare >= mostBare {
 		return search.Tuning{Th: c.Th}, min(n, trialSize)
 	}
 	return a.tuning(c, n, price), n
 }
+
+// mostCut is how many rounds wait for a bound on trees to let a size be measured.
+const mostCut = 8 * cost.Warm
 
 // Where no node seems worth its row, some have to be drafted nevertheless: only verdicts on them can show
 // that they are.
@@ -108,7 +114,13 @@ func (a *Account) observe(accepted, predicted float64, gains, sums []float64) {
 func (a *Account) took(t infer.Timing, tokens, limit, most int) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	a.rounds++
+	// A size that nobody has measured is tried later: a line through smaller ones, of which one
+	// was interrupted, would keep trees small for good.
+	if a.cut && a.cuts < mostCut {
+		a.cuts++
+	} else {
+		a.rounds++
+	}
 	a.others = t.Rows - t.Nodes
 	a.meter.Add(&a.curve, t.Rows, t.Experts, t.Verify.Seconds())
 	switch {
