@@ -116,9 +116,10 @@ func (x *answers) add(a *infer.Ask, n, r int) {
 func (x *answers) addAllowed(a *infer.Ask, n, r int) {
 	row, allow := x.logits(a, r), a.Allow(n)
 	at := len(x.tokens)
-	x.tokens, x.mapped = x.filter.best(x.tokens, x.mapped, row, allow, a.Width)
+	tokens, mapped, ok := x.filter.best(x.tokens, x.mapped, row, allow, a.Width)
+	x.tokens, x.mapped = tokens, mapped
 	out := infer.Row{Tokens: x.tokens[at:], LogProb: x.mapped[at:]}
-	if a.Full && len(x.filter.ids) > 0 {
+	if a.Full && ok {
 		restrict(row, allow)
 		out.Logits = row
 	}

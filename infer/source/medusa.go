@@ -186,9 +186,10 @@ func (m *Medusa) Rows(ctx context.Context, asks []infer.Ask) ([]infer.Row, error
 // allowed returns the row of node n with what may follow it.
 func (m *Medusa) allowed(a *infer.Ask, n int, l *level) infer.Row {
 	at, allow := len(m.held), a.Allow(n)
-	m.held, m.heldP = m.filter.best(m.held, m.heldP, l.logits, allow, m.width(a))
+	held, heldP, ok := m.filter.best(m.held, m.heldP, l.logits, allow, m.width(a))
+	m.held, m.heldP = held, heldP
 	r := infer.Row{Tokens: m.held[at:], LogProb: m.heldP[at:]}
-	if a.Full && len(m.filter.ids) > 0 {
+	if a.Full && ok {
 		r.Logits = slices.Clone(l.logits) // nodes of one depth share them
 		restrict(r.Logits, allow)
 	}
