@@ -3,6 +3,8 @@ package grammar
 import (
 	"sync"
 	"unicode/utf8"
+
+	"talf/internal/limits"
 )
 
 // Most tokens of a vocabulary are words, and most places where many tokens may come allow any word: in a
@@ -153,7 +155,8 @@ func (w *walk) free(s *State) alphabet {
 	return 0
 }
 
-// blocked returns a part of an alphabet without which its texts might all go on from s; 0 if they do.
+// blocked returns a part of an alphabet without which its texts might all go on from s; 0 if they do. It
+// returns all of it once a mask may not take more work, which the walk that follows reports.
 func (w *walk) blocked(s *State, may alphabet) alphabet {
 	a := w.a
 	reach := short
@@ -175,7 +178,9 @@ func (w *walk) blocked(s *State, may alphabet) alphabet {
 					continue
 				}
 				to := a.m.step(p.s, a.m.g.members[m.class])
-				w.charge(p.s, m.class)
+				if w.charge(p.s, m.class); w.work > limits.GrammarWork {
+					return may
+				}
 				if to == nil {
 					ends |= m.kinds & may
 					continue
