@@ -19,12 +19,11 @@ import (
 
 // A head is what tokens do before they read beyond the end of what the head's stacks match.
 type head struct {
-	bits   Mask    // tokens that stay within
-	leave  []int32 // trie nodes at which the end may first be reached
-	depth  int32   // of the deepest stack
-	beyond int     // nodes there and below
-	work   int     // that finding this took
-	err    error
+	bits  Mask    // tokens that stay within; nil: the head is of no use, since many tokens leave it
+	leave []int32 // trie nodes at which the end may first be reached
+	depth int32   // of the deepest stack
+	work  int     // that finding this took
+	err   error
 }
 
 func (h *head) size() int { return 256 + 8*len(h.bits) + 4*len(h.leave) }
@@ -122,36 +121,43 @@ func (a *Automaton) rich(s *State) bool {
 	return n > len(t.chars)/16
 }
 
-// head returns what tokens do within the stacks of s above base, nil if that is of no use.
-func (a *Automaton) head(s *State, base *cell) *head {
+// head returns what tokens do within the stacks of s above base, nil if that is of no use, and the work
+// that finding it takes.
+func (a *Automaton) head(s *State, base *cell) (*head, int) {
 	k, ok := a.key(s, base)
 	if !ok {
-		return nil
+		return nil, 0
 	}
 	h := a.v.heads.find(k)
 	if h == nil {
 		from := a.m.headOf(s, base)
 		if from == nil {
-			return nil
+			return nil, 0
 		}
-		h = &head{bits: make(Mask, (a.v.size+63)/64)}
-		if from.accept && base != nil {
-			h.bits = nil // everything leaves it
-		} else {
-			t := a.trie(s)
-			w := walk{a: a, t: t, out: h.bits, within: base != nil}
-			h.err = w.whole(from)
-			h.leave, h.depth, h.work = w.leave, w.depth, w.work
-			for _, n := range w.leave {
-				h.beyond += int(t.skip[n] - n)
-			}
+		h = &head{}
+		if !from.accept || base == nil { // otherwise everything leaves it
+			a.fill(h, a.trie(s), from, base != nil)
 		}
 		a.v.heads.keep(k, h)
 	}
-	if h.bits == nil || h.beyond > len(a.trie(s).chars)/16 || base != nil && max(h.depth, base.depth) > limits.GrammarDepth/4 {
-		return nil
+	if h.bits == nil || base != nil && max(h.depth, base.depth) > limits.GrammarDepth/4 {
+		return nil, h.work
 	}
-	return h
+	return h, h.work
+}
+
+// fill sets h to what tokens do from a state on, within it or to the end of the grammar.
+func (a *Automaton) fill(h *head, t *trie, from *State, within bool) {
+	w := walk{a: a, t: t, out: make(Mask, (a.v.size+63)/64), within: within}
+	h.err = w.whole(from)
+	h.work = w.work
+	beyond := 0 // nodes at which it is left and below
+	for _, n := range w.leave {
+		beyond += int(t.skip[n] - n)
+	}
+	if beyond <= len(t.chars)/16 {
+		h.bits, h.leave, h.depth = w.out, w.leave, w.depth
+	}
 }
 
 // shared computes the tokens of s by a head, and reports false if that is of no use.
@@ -161,10 +167,12 @@ func (a *Automaton) shared(s *State) (*mask, bool) {
 	}
 	// What may end after any byte, such as what a pattern allows, has the rest of its string above the base, too.
 	base := a.base(s)
-	h := a.head(s, base)
-	for try := 0; h == nil && base != nil && try < maxTries; try++ {
+	h, work := a.head(s, base)
+	for try := 0; h == nil && base != nil && try < maxTries && work < maxWasted; try++ {
 		base = base.below
-		h = a.head(s, base)
+		var more int
+		h, more = a.head(s, base)
+		work += more
 	}
 	if h == nil {
 		return nil, false
@@ -189,8 +197,11 @@ func (a *Automaton) shared(s *State) (*mask, bool) {
 	return &mask{bits: w.out}, true
 }
 
-// maxTries bounds the heads that are of no use before one is, of a state.
-const maxTries = 3
+// After so many heads that are of no use, or after so much work for them, no other is tried for a state.
+const (
+	maxTries  = 3
+	maxWasted = limits.GrammarWork / 8
+)
 
 // maxHead bounds the cells of a head. Strings have below a hundred.
 const maxHead = 1 << 11

@@ -152,3 +152,64 @@ func TestSharedMasksAreThoseOfTheTrie(t *testing.T) {
 		t.Error("that tests too little")
 	}
 }
+
+// A head of no use keeps no mask, and after one that took long no other is tried.
+func TestHeadsOfNoUseAreFew(t *testing.T) {
+	var tokens []string
+	for last := []string{""}; len(last[0]) < 4; {
+		var next []string
+		for _, w := range last {
+			for c := range 8 {
+				next = append(next, w+string(rune('a'+c)))
+			}
+		}
+		tokens, last = append(tokens, next...), next
+	}
+	for _, long := range []bool{false, true} {
+		v := words(t, tokens)
+		b := NewBuilder()
+		var leave, stay ByteSet
+		leave.AddRange('a', 'd')
+		stay.AddRange('e', 'h')
+		part := b.Bytes(stay)
+		if long { // to go on
+			var empty []Expr
+			for range 15_000 {
+				empty = append(empty, b.Seq())
+			}
+			part = b.Seq(part, b.Alt(empty...))
+		}
+		e := b.Alt(b.Bytes(leave), b.Repeat(part, 500, 500))
+		for range 4 {
+			e = b.Seq(e, b.Bytes(leave))
+		}
+		g, err := b.Compile(e)
+		if err != nil {
+			t.Fatal(err)
+		}
+		a, err := NewAutomaton(g, v)
+		if err != nil {
+			t.Fatal(err)
+		}
+		a.mu.Lock()
+		m, ok := a.shared(a.start)
+		plain := a.plain(a.start)
+		a.mu.Unlock()
+		if ok == long || ok && !slices.Equal(m.bits, plain.bits) {
+			t.Errorf("long: %v, and a head is of use: %v", long, ok)
+		}
+		none := 0
+		for _, h := range v.heads.kept {
+			if h.bits == nil && h.leave == nil && h.work > 0 {
+				none++
+			}
+		}
+		want := []int{4, 3}
+		if long {
+			want = []int{1, 1}
+		}
+		if got := []int{len(v.heads.kept), none}; !slices.Equal(got, want) {
+			t.Errorf("long: %v: heads, and those of no use: %d, want %d", long, got, want)
+		}
+	}
+}
