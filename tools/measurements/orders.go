@@ -109,7 +109,10 @@ func runStructured(ctx context.Context, l *lab) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	table := structured(r)
+	table, err := structured(r)
+	if err != nil {
+		return "", err
+	}
 	verdicts, err := l.validated(ctx, prompts, schema, drafts[:2])
 	if err != nil {
 		return "", err
@@ -121,7 +124,7 @@ func runStructured(ctx context.Context, l *lab) (string, error) {
 }
 
 // structured shows, for every method, its three kinds of rows.
-func structured(r *report) string {
+func structured(r *report) (string, error) {
 	var rows [][]string
 	for i := range r.Rows {
 		free := &r.Rows[i]
@@ -132,14 +135,13 @@ func structured(r *report) string {
 		for _, kind := range []string{inFormat, inFormat + unforced} {
 			at := slices.IndexFunc(r.Rows, func(x row) bool { return x.Source == free.Source && x.Method == heldAs(free.Method, kind) })
 			if at < 0 {
-				cells = append(cells, "", "")
-				continue
+				return "", fmt.Errorf("%s: no figures of %q", free.Method, heldAs(free.Method, kind))
 			}
 			cells = append(cells, fmt.Sprintf("%.2f", r.Rows[at].Tau), r.Rows[at].EndToEnd.String())
 		}
 		rows = append(rows, cells)
 	}
-	return markdown([]string{"method", "asks", "free: τ", "end to end", "in the schema: τ", "end to end", "unforced: τ", "end to end"}, rows)
+	return markdown([]string{"method", "asks", "free: τ", "end to end", "in the schema: τ", "end to end", "unforced: τ", "end to end"}, rows), nil
 }
 
 // heldAs is what a method's row of a kind is called: "cold" comes last.

@@ -127,3 +127,36 @@ func TestASmallRunTakesLessOfEverything(t *testing.T) {
 		t.Errorf("a small run works in %s, want a folder of its own beside that of others", work)
 	}
 }
+
+func TestATableOfASchemaHasEveryKindOfRow(t *testing.T) {
+	r := &report{}
+	for i, m := range []string{
+		"ar", "ar, in the format", "auto talf", "auto talf, in the format", "auto talf, in the format, unforced",
+		"auto talf, cold", "auto talf, in the format, cold", "auto talf, in the format, unforced, cold",
+	} {
+		spec, source := "auto", "talf"
+		if i < 2 {
+			spec, source = "ar", ""
+		}
+		r.Rows = append(r.Rows, row{Method: m, Spec: spec, Source: source, Tau: float64(i), EndToEnd: interval{Value: float64(i) / 4, Low: 0, High: 9}})
+	}
+	body, err := structured(r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []string{
+		"| `auto` | head | 2.00 | 0.50 [0.00, 9.00] | 3.00 | 0.75 [0.00, 9.00] | 4.00 | 1.00 [0.00, 9.00] |\n",
+		"| `auto` cold | head | 5.00 | 1.25 [0.00, 9.00] | 6.00 | 1.50 [0.00, 9.00] | 7.00 | 1.75 [0.00, 9.00] |\n",
+	} {
+		if !strings.Contains(body, want) {
+			t.Errorf("want %q in\n%s", want, body)
+		}
+	}
+	if strings.Contains(body, "`ar`") {
+		t.Errorf("plain decoding has a row:\n%s", body)
+	}
+	r.Rows = r.Rows[:len(r.Rows)-1]
+	if _, err := structured(r); err == nil || !strings.Contains(err.Error(), `"auto talf, in the format, unforced, cold"`) {
+		t.Errorf("a kind of row was not measured: %v", err)
+	}
+}
