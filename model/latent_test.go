@@ -86,7 +86,8 @@ func TestQueriesThatAreNotCompressed(t *testing.T) {
 	}
 	a, b := results(direct, weights), results(through, other)
 	for i := range a {
-		if math.Abs(float64(a[i]-b[i])) > 1e-3 {
+		// The second norm divides by what the epsilon of the first leaves, and products round: 2e-5 in all.
+		if math.Abs(float64(a[i]-b[i])) > 1e-4 {
 			t.Fatalf("logit %d is %v without compressed queries and %v with a compression that changes nothing", i, a[i], b[i])
 		}
 	}
