@@ -196,6 +196,8 @@ func (a *chooser) working(t infer.Timing, one float64) float64 {
 	usual += s.harvest.Value(0, 1) * float64(t.Nodes-1)
 	if s.watch.Of > 4 {
 		own = min(own, 4*usual)
+	} else {
+		own = min(own, mostWatch) // it may be cold, or interrupted, and would not be measured again if it seemed too dear
 	}
 	switch {
 	case a.looked && t.Nodes == 1:
@@ -208,6 +210,7 @@ func (a *chooser) working(t infer.Timing, one float64) float64 {
 
 const (
 	firstWatch = 0.02  // assumed cost of growing trees that are not used
+	mostWatch  = 0.25  // the most that the first measures of it say
 	watchShare = 0.005 // share of the time for it while nothing is used
 	settle     = 4     // rounds without a draft after which this begins
 )
