@@ -80,7 +80,8 @@ func talfPTXEvent(kind C.int, at, from, n C.uint64_t) C.int {
 	d := state.device
 	switch kind {
 	case 0:
-		return failure(d.Map(uint64(at), unsafe.Slice((*byte)(unsafe.Pointer(uintptr(at))), int(n))))
+		memory := *(**byte)(unsafe.Pointer(&at)) // C's, which does not move
+		return failure(d.Map(uint64(at), unsafe.Slice(memory, int(n))))
 	case 1:
 		d.Unmap(uint64(at))
 	case 2:
