@@ -592,3 +592,18 @@ func TestTreesInVainTakeASmallShareOfTheTime(t *testing.T) {
 		}
 	}
 }
+
+// The first measure of growing trees may be cold or interrupted. It neither takes all that an answer may lose nor
+// keeps trees from being grown in later ones.
+func TestAColdFirstLookIsNoReasonNotToLookAgain(t *testing.T) {
+	a := tenth()
+	a.meter = cost.Meter{Level: 1e-3, N: 100}
+	a.ahead, a.round, a.looked = priorLength, 1, true
+	a.took(infer.Timing{Rows: 1, Nodes: 1, Verify: time.Millisecond, Overhead: 20 * time.Millisecond, Drafting: 20 * time.Millisecond})
+	if !close1(a.gained, -mostWatch) {
+		t.Errorf("%.3f on the account, want %.3f", a.gained, -mostWatch)
+	}
+	if !a.looks() {
+		t.Errorf("no trees are grown any more, which are taken to cost %.3f", a.shared.watch.Value(firstWatch, 1))
+	}
+}

@@ -149,3 +149,29 @@ func TestUnpausedDraftsGoOn(t *testing.T) {
 		m.round(a, Pace{Always: true}, 8, 0)
 	}
 }
+
+// Sizes that a bound on trees keeps from being measured at first are measured when there is room for them, but
+// not waited for without end.
+func TestSizesThatWereCutAreMeasuredLater(t *testing.T) {
+	m := machine{func(rows int) float64 { return 1 + 0.05*float64(rows) }, 0.5}
+	warm := func(cut int) (rounds int, sizes map[int]bool) {
+		a := new(Account)
+		sizes = map[int]bool{}
+		for ; a.rounds < cost.Warm; rounds++ {
+			most := 1024
+			if rounds < cut {
+				most = 4
+			}
+			_, limit := a.plan(Pace{}, most, nil)
+			sizes[limit] = true
+			a.took(infer.Timing{Rows: limit, Nodes: limit, Verify: seconds(m.pass(limit))}, 1, limit, most)
+		}
+		return rounds, sizes
+	}
+	for _, x := range []struct{ cut, rounds int }{{0, cost.Warm}, {20, 18 + cost.Warm}, {1 << 20, mostCut + cost.Warm}} {
+		rounds, sizes := warm(x.cut)
+		if rounds != x.rounds || sizes[firstSize] != (x.cut < 1<<20) {
+			t.Errorf("%d rounds of small trees: %d rounds measure the sizes %v, want %d", x.cut, rounds, sizes, x.rounds)
+		}
+	}
+}
