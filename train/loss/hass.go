@@ -18,10 +18,13 @@ import (
 // Top-K distillation is −Σ_{x∈topK(p)} p(x)·log q(x), without renormalising p. It and the
 // cross-entropy are both linear in log q, so one term covers both: the most likely labels with
 // weight w_cls + w_topk, the others with w_cls.
+//
+// Pass j weighs decay^(j−1); HASS adds up its passes as they are.
 type hass struct {
 	soft
 	wReg, wDist float32 // wDist is w_cls + w_topk
 	passes      int
+	decay       float32
 	l1, flow    bool
 	cuts        bool // there is a top-K distillation
 }
@@ -36,6 +39,7 @@ func hassMethod() Method {
 				weightParam("w_topk", 10, "weight of the cross-entropy on the most likely tokens alone"),
 				spec.Int("top", 10, 1, 1<<20, "how many they are"),
 				spec.Int("passes", 3, 1, 16, "aligned passes, whose losses are added"),
+				spec.Float("decay", 1, spec.Closed(0.001, 1000), "weight of a pass over that of the pass before"),
 				spec.Choice("feed", "gradient through the features that are fed back: detach (none) or flow", "detach", "flow"),
 				regParam(),
 			}, textParams()...),
@@ -46,7 +50,7 @@ func hassMethod() Method {
 
 func newHASS(v spec.Values) (Loss, error) {
 	h := hass{
-		soft: newSoft(v), wReg: v.Float32("w_reg"), passes: v.Int("passes"),
+		soft: newSoft(v), wReg: v.Float32("w_reg"), passes: v.Int("passes"), decay: v.Float32("decay"),
 		l1: v.Text("reg") == "l1", flow: v.Text("feed") == "flow",
 	}
 	wCls, wTop := v.Float32("w_cls"), v.Float32("w_topk")
@@ -61,7 +65,7 @@ func newHASS(v spec.Values) (Loss, error) {
 }
 
 func (h hass) Plan(d Labelling) (Plan, error) {
-	p := Plan{Levels: h.passes, Text: true, Detach: !h.flow, Outside: h.outside, Tail: h.tail, Temp: h.temp, Cut: h.cuts, Exact: h.exact(d)}
+	p := Plan{Levels: h.passes, Text: true, Decay: h.decay, Detach: !h.flow, Outside: h.outside, Tail: h.tail, Temp: h.temp, Cut: h.cuts, Exact: h.exact(d)}
 	if h.wReg != 0 {
 		p.Regress = h.passes
 	}
@@ -70,13 +74,15 @@ func (h hass) Plan(d Labelling) (Plan, error) {
 
 func (h hass) Build(in Inputs) []Term {
 	var ts []Term
+	w := float32(1)
 	for l := range in.FHat {
 		if h.wReg != 0 {
-			ts = append(ts, in.Regression(l, h.wReg, h.l1))
+			ts = append(ts, in.Regression(l, w*h.wReg, h.l1))
 		}
 		if h.wDist != 0 {
-			ts = append(ts, h.cls(in, l, h.wDist))
+			ts = append(ts, h.cls(in, l, w*h.wDist))
 		}
+		w *= h.decay
 	}
 	return ts
 }

@@ -82,6 +82,9 @@ type Plan struct {
 	// Once says that every row of the text counts once. Else the first positions count again for
 	// the passes of HASS that are equal there.
 	Once bool
+	// Decay is the weight of a pass over that of the pass before, where Text is set and Once is not: the
+	// terms of the levels have it, and rows that stand for several passes need it; 0 is 1.
+	Decay float32
 	// Early is how many places before the predicted token lies the token that must be in the loss
 	// mask for a row to count; see mix.Learnt.
 	Early int

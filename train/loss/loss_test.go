@@ -24,7 +24,7 @@ func queue(t testing.TB) compute.Queue {
 func TestLosses(t *testing.T) {
 	for _, spec := range []string{
 		"eagle", "eagle:w_reg=1,w_cls=0", "eagle:w_reg=0,w_cls=0.1", "eagle:reg=l1,labels=ignore", "eagle:labels=full,temp=2",
-		"hass:top=2", "hass:top=3,labels=ignore,feed=flow", "hass:w_topk=0,passes=2", "hass:w_reg=0,w_cls=0,w_topk=1,top=1", "hass:top=2,temp=1.5",
+		"hass:top=2", "hass:top=3,labels=ignore,feed=flow", "hass:w_topk=0,passes=2", "hass:w_reg=0,w_cls=0,w_topk=1,top=1", "hass:top=2,temp=1.5", "hass:top=2,decay=0.5",
 		"eagle3", "eagle3:steps=3,decay=0.5,mask=eagle,feed=detach", "talf", "talf:labels=ignore", "talf:w_reg=0.5,reg=l1,decay=0.5,levels=2", "talf:temp=2,w_cls=3", "eagle:temp=0.7",
 		"tv", "tv:reach=all", "tv:reach=overlap", "nla", "nla:levels=1", "nla:reach=overlap", "lk", "lk:reach=overlap", "rkl", "rkl:reach=all,feed=detach",
 		"eal", "eal:form=linear,w_cls=0", "eal:w_cls=0.3,levels=2", "eal:form=linear,levels=1",
@@ -60,7 +60,7 @@ func TestWrongParametersAreRefused(t *testing.T) {
 		"eagle:w_cls=1,w_cls=2": `"w_cls" is given twice`, "eagle:w_cls=-1": "w_cls is -1, want 0..1e+06", "eagle:w_cls=x": `w_cls is "x", want a number`,
 		"eagle:w_cls=NaN": "w_cls is NaN, want", "talf:temp=nan": "temp is nan, want", "talf:temp=0": "temp is 0, want 0.01..100",
 		"eagle:reg=l2": `reg is "l2", want smooth or l1`, "hass:feed=on": "want detach or flow", "talf:labels=all": "want tail or ignore",
-		"hass:top=0": "top is 0, want 1..", "hass:passes=0": "passes is 0, want 1..16", "talf:decay=0": "decay is 0, want 0.001..1000", "talf:levels=-1": "levels is -1, want 0..16",
+		"hass:top=0": "top is 0, want 1..", "hass:passes=0": "passes is 0, want 1..16", "hass:decay=0": "decay is 0, want 0.001..1000", "talf:decay=0": "decay is 0, want 0.001..1000", "talf:levels=-1": "levels is -1, want 0..16",
 		"hass:w_reg=0,w_cls=0,w_topk=0": "nothing to learn", "talf:w_cls=0": "nothing to learn", "eagle:w_reg=0,w_cls=0": "nothing to learn",
 	} {
 		if _, err := loss.Parse(spec); err == nil || !strings.Contains(err.Error(), want) {

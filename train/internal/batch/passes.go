@@ -48,13 +48,22 @@ func (b *Batch) Needs(r *data.Record, n, level, i int) bool {
 // repeats returns how many times the row of position i on a level counts. HASS adds up
 // all passes at every position. But the features that passes after i+1 are fed at
 // position i lie before the text, so these passes equal pass i+1, gradients included.
-// They get no rows; the row of pass i+1, on level i, counts for them too.
+// They get no rows; the row of pass i+1, on level i, counts for them too, each by its weight over
+// that of pass i+1.
 func (b *Batch) repeats(r *data.Record, level, i int) float32 {
 	switch {
 	case !b.learnt(r, i):
 		return 0
 	case b.plan.Text && !b.plan.Once && level == i:
-		return float32(b.plan.Levels - level)
+		if b.plan.Decay == 0 {
+			return float32(b.plan.Levels - level)
+		}
+		sum, w := float32(0), float32(1)
+		for range b.plan.Levels - level {
+			sum += w
+			w *= b.plan.Decay
+		}
+		return sum
 	}
 	return 1
 }
