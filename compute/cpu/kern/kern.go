@@ -20,17 +20,20 @@ import (
 //go:generate go -C ../../../tools run ./avogen -class avx512 -dir ../compute/cpu/kern
 //go:generate go -C ../../../tools run ./avogen -class avx512vnni -dir ../compute/cpu/kern
 //go:generate go -C ../../../tools run ./avogen -class amx -dir ../compute/cpu/kern
+//go:generate go -C ../../../tools run ./neongen -dir ../compute/cpu/kern
 
 // A Class is a set of instructions that kernels are written for.
 type Class uint8
 
-// The classes, slowest first.
+// The classes, those of one architecture slowest first.
 const (
 	Portable   Class = iota
 	AVX2             // AVX2, FMA and F16C
 	AVX512           // AVX-512 F, BW, DQ, VL
 	AVX512VNNI       // AVX512 and AVX-512 VNNI
 	AMX              // AVX512VNNI and AMX TILE, BF16, INT8
+	NEON             // of arm64, which always has it
+	NEONDot          // NEON and products of bytes, summed by fours (FEAT_DotProd)
 )
 
 var names = [...]string{
@@ -39,6 +42,8 @@ var names = [...]string{
 	AVX512:     "avx512",
 	AVX512VNNI: "avx512vnni",
 	AMX:        "amx",
+	NEON:       "neon",
+	NEONDot:    "neondot",
 }
 
 // String returns the name that ParseClass takes.

@@ -87,6 +87,11 @@ func maxOf(x []float32) float32 {
 	for i, v := range x {
 		m[i%lanes] = laneMax(v, m[i%lanes])
 	}
+	return foldMax(&m)
+}
+
+// foldMax returns the largest of lanes, halving.
+func foldMax(m *[lanes]float32) float32 {
 	for h := lanes / 2; h > 0; h /= 2 {
 		for i := range h {
 			m[i] = laneMax(m[i+h], m[i])
@@ -180,8 +185,11 @@ func siluMulGrad(dg, du, dy, g, u []float32) {
 
 func rope(x, cos, sin []float32) {
 	h := len(cos)
-	sin = sin[:h]
-	lo, hi := x[:h], x[h:2*h]
+	ropePairs(x[:h], x[h:2*h], cos, sin[:h])
+}
+
+// ropePairs rotates the pairs (lo, hi).
+func ropePairs(lo, hi, cos, sin []float32) {
 	for i, c := range cos {
 		a, b := lo[i], hi[i]
 		lo[i] = fma32(a, c, -float32(b*sin[i]))

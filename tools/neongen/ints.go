@@ -1,0 +1,340 @@
+package main
+
+import "fmt"
+
+// The formats of kern/q8.go and kern/q4.go, in bytes.
+const (
+	q8Block   = 64 + 1024
+	q4Block   = 64 + 512
+	q4kFirst  = 128 // d and dm of eight parts
+	q4kPart   = 64 + 512
+	q4kParts  = 8
+	q8ABlock  = 80
+	q8AScale  = 64
+	q8ATimes8 = 72
+	q8ASum    = 76
+	q8Plane   = 32
+)
+
+// A way is how integers are multiplied.
+type way int
+
+const (
+	pairs  way = iota // of 16 bits, with SMLAL
+	dots              // of 8 bits, with SDOT: the second plane has 128 taken from it
+	mixed             // the same with SUDOT: the second plane is without sign
+	square            // the same with SMMLA and USMMLA: two rows by two outputs
+)
+
+// A product is a kernel with weights of integers.
+type product struct {
+	*gen
+	way     way
+	format  string // Q8, Q4 or Q4K
+	planes  int
+	n       int // rows
+	strip   int // registers of outputs that are computed at once
+	b, part x   // the block of weights, and the part of it
+	arow    []x
+	crow    []x
+
+	next v // the first register that is not taken
+}
+
+// maxRows is the largest number of rows of a kernel.
+const maxRows = 4
+
+// ints emits the products with weights of integers: gemm<format>x<rows>, and
+// gemm<format><way><planes>x<rows>.
+func (g *gen) ints() {
+	for _, format := range []string{"Q8", "Q4", "Q4K"} {
+		for n := 1; n <= maxRows; n++ {
+			g.product(&product{way: pairs, format: format, planes: 1, n: n, strip: 2}, "NEON")
+		}
+		for planes := 1; planes <= 2; planes++ {
+			for n := 1; n <= maxRows; n++ {
+				strip := 4
+				if n*planes == 1 || n == 1 && planes == 2 {
+					strip = 8
+				} else if n*planes > 5 {
+					strip = 2
+				}
+				g.product(&product{way: dots, format: format, planes: planes, n: n, strip: strip}, fmt.Sprintf("DotPlanes%d", planes))
+			}
+		}
+	}
+}
+
+func (g *gen) product(p *product, suffix string) {
+	p.gen = g
+	g.fn(fmt.Sprintf("gemm%s%sx%d", p.format, suffix, p.n), fmt.Sprintf("computes %d rows of 32 outputs; strides are in bytes.", p.n),
+		"c *float32", "ldc uintptr", "a *uint32", "ars uintptr", "b *byte", "blocks int", "acc bool", "ahead uintptr", "pace uintptr")
+	c, ldc, a, ars := g.arg("c"), g.arg("ldc"), g.arg("a"), g.arg("ars")
+	p.b = g.arg("b")
+	blocks, pace := g.arg("blocks"), g.arg("pace")
+	lines := map[string]int{"Q8": q8Block, "Q4": q4Block, "Q4K": q4kPart}[p.format] / 64
+	pre := g.prefetcher(p.b, lines)
+	p.arow, p.crow = g.rows(a, ars, p.n), g.rows(c, ldc, p.n)
+	g.op("MOVBU %s, R17", g.param("acc"))
+	g.op("CBNZ R17, start")
+	g.zero(0)
+	for _, r := range p.crow {
+		for j := 0; j < 8; j += 2 {
+			g.stp(0, 0, r, 16*j)
+		}
+	}
+	g.label("start")
+	g.op("CBZ %v, done", blocks)
+	p.part = p.b
+	var left x
+	if p.format == "Q4K" {
+		p.part, left = g.reg(), g.reg()
+	}
+	g.label("loop")
+	if p.format == "Q4K" {
+		g.op("ADD $%d, %v, %v", q4kFirst, p.b, p.part)
+		g.op("MOVD $%d, %v", q4kParts, left)
+		g.label("parts")
+	}
+	pre.lines(lines)
+	pre.next(pace)
+	for first := 0; first < 8; first += p.strip {
+		p.outputs(first)
+	}
+	for _, r := range p.arow {
+		g.op("ADD $%d, %v", q8ABlock, r)
+	}
+	switch p.format {
+	case "Q8":
+		g.op("ADD $%d, %v", q8Block, p.b)
+	case "Q4":
+		g.op("ADD $%d, %v", q4Block, p.b)
+	default:
+		g.op("ADD $%d, %v", q4kPart, p.part)
+		g.op("SUBS $1, %v", left)
+		g.op("BNE parts")
+		g.op("MOVD %v, %v", p.part, p.b)
+	}
+	g.op("SUBS $1, %v", blocks)
+	g.op("BNE loop")
+	g.label("done")
+	g.op("RET")
+}
+
+// take returns n registers.
+func (p *product) take(n int) []v {
+	vs := make([]v, n)
+	for i := range vs {
+		vs[i] = p.next
+		p.next++
+	}
+	if p.next > 32 {
+		panic("too many vector registers")
+	}
+	return vs
+}
+
+// regs returns the registers of outputs of the strip that begins with first, in the order that
+// weights gives them: those of q4 come in pairs from the lower and the higher half.
+func (p *product) regs(first int) []int {
+	var js []int
+	for i := range p.strip {
+		if p.format == "Q8" {
+			js = append(js, first+i)
+		} else {
+			js = append(js, first/2+i/2+i%2*4)
+		}
+	}
+	return js
+}
+
+// weights loads the weights of line g (four k) of outputs js[i] and, in q4, js[i+1], whose
+// integers are the bytes' halves, and calls use for each.
+func (p *product) weights(line int, js []int, tmp []v, low v, use func(i int, w v)) {
+	if p.format == "Q8" {
+		for i, j := range js {
+			w := tmp[i%len(tmp)]
+			p.ld(wordQ, w, p.part, 64+128*line+16*j)
+			use(i, w)
+		}
+		return
+	}
+	for i := 0; i < len(js); i += 2 {
+		lo, hi := tmp[0], tmp[1]
+		p.ld(wordQ, hi, p.part, 64+64*line+16*js[i])
+		p.do(and, lo, hi, low)
+		p.shift(ushr16b, hi, hi, 4)
+		use(i, lo)
+		use(i+1, hi)
+	}
+}
+
+// outputs emits one block's products for a strip of outputs and all rows.
+func (p *product) outputs(first int) {
+	p.next = 0
+	js := p.regs(first)
+	var low v
+	if p.format != "Q8" {
+		low = p.take(1)[0]
+		p.bytes(low, 15)
+	}
+	if p.way == pairs {
+		p.pairSums(js, low)
+	} else {
+		p.dotSums(js, low)
+	}
+}
+
+// pairSums multiplies activations of 16 bits in pairs, as portable kernels have them: of a word of
+// four weights, the even and the odd.
+func (p *product) pairSums(js []int, low v) {
+	sums := make([][][]v, p.n) // [row][output][half]
+	for r := range sums {
+		for range js {
+			h := p.take(2)
+			p.zero(h[0])
+			p.zero(h[1])
+			sums[r] = append(sums[r], h)
+		}
+	}
+	acts, tmp := p.take(p.n), p.take(2)
+	even, odd, x := p.take(1)[0], p.take(1)[0], p.take(1)[0]
+	for line := range 8 {
+		if line%2 == 0 {
+			for r, a := range acts {
+				p.ld(wordQ, a, p.arow[r], 8*line)
+			}
+		}
+		p.weights(line, js, tmp, low, func(i int, w v) {
+			p.shift(shl8h, even, w, 8)
+			p.shift(sshr8h, even, even, 8)
+			p.shift(sshr8h, odd, w, 8)
+			for r, a := range acts {
+				for half, w := range []v{even, odd} {
+					p.dup(x, a, line%2*2+half)
+					p.do(smlal, sums[r][i][0], w, x)
+					p.do(smlal2, sums[r][i][1], w, x)
+				}
+			}
+		})
+	}
+	for r := range sums {
+		for _, h := range sums[r] {
+			p.do(addp, h[0], h[0], h[1])
+		}
+	}
+	p.next = sums[p.n-1][len(js)-1][1] + 1
+	p.finish(js, func(r, i int) v { return sums[r][i][0] })
+}
+
+// dotSums multiplies planes of bytes.
+func (p *product) dotSums(js []int, low v) {
+	sums := make([][][]v, p.n) // [row][plane][output]
+	for r := range sums {
+		for range p.planes {
+			s := p.take(len(js))
+			for _, s := range s {
+				p.zero(s)
+			}
+			sums[r] = append(sums[r], s)
+		}
+	}
+	var all []v // sums of the weights
+	var ones v
+	kept := p.next
+	if p.way == dots && p.planes == 2 {
+		all = p.take(len(js))
+		for _, s := range all {
+			p.zero(s)
+		}
+		kept = p.next
+		ones = p.take(1)[0]
+		p.bytes(ones, 1)
+	}
+	acts := make([][]v, p.n)
+	for r := range acts {
+		acts[r] = p.take(p.planes)
+	}
+	tmp := p.take(2)
+	for line := range 8 {
+		if line%4 == 0 {
+			for r := range acts {
+				for plane, a := range acts[r] {
+					p.ld(wordQ, a, p.arow[r], q8Plane*plane+4*line)
+				}
+			}
+		}
+		p.weights(line, js, tmp, low, func(i int, w v) {
+			if all != nil {
+				p.do(sdot, all[i], w, ones)
+			}
+			for r := range acts {
+				for plane, a := range acts[r] {
+					op := sdotE
+					if plane == 1 && p.way == mixed {
+						op = sudotE
+					}
+					p.el(op, sums[r][plane][i], w, a, line%4)
+				}
+			}
+		})
+	}
+	if p.planes == 2 {
+		for i := range js {
+			if all != nil {
+				p.shift(shl4s, all[i], all[i], 7)
+			}
+			for r := range sums {
+				s := sums[r][0][i]
+				p.shift(shl4s, s, s, 8)
+				p.do(addw, s, s, sums[r][1][i])
+				if all != nil {
+					p.do(addw, s, s, all[i])
+				}
+			}
+		}
+	}
+	p.next = kept
+	p.finish(js, func(r, i int) v { return sums[r][0][i] })
+}
+
+// finish turns the sums of integers into floats, scales them and adds them to the outputs.
+func (p *product) finish(js []int, sum func(r, i int) v) {
+	t := p.take(4)
+	d, m, s, c := t[0], t[1], t[2], t[3]
+	for i, j := range js {
+		switch p.format {
+		case "Q8", "Q4":
+			p.ld(wordD, d, p.part, 8*j)
+			p.un(fcvtl, d, d)
+		default:
+			for k, to := range []v{d, m} {
+				p.ld(wordD, to, p.b, 64*k+8*j)
+				p.un(fcvtl, to, to)
+				p.ld(wordS, s, p.part, 32*k+4*j)
+				p.un(ushllBH, s, s)
+				p.un(ushllHS, s, s)
+				p.un(ucvtf, s, s)
+				p.do(fmul, to, to, s)
+			}
+		}
+		for r, a := range p.arow {
+			x := sum(r, i)
+			if p.format == "Q4" {
+				p.ld(wordS, s, a, q8ATimes8)
+				p.dup(s, s, 0)
+				p.do(addw, x, x, s)
+			}
+			p.un(scvtf, x, x)
+			p.do(fmul, x, d, x)
+			if p.format == "Q4K" {
+				p.ld(wordS, s, a, q8ASum)
+				p.el(fmlsE, x, m, s, 0)
+			}
+			p.ld(wordQ, c, p.crow[r], 16*j)
+			p.ld(wordS, s, a, q8AScale)
+			p.el(fmlaE, c, x, s, 0)
+			p.st(wordQ, c, p.crow[r], 16*j)
+		}
+	}
+}
