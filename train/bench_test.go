@@ -2,7 +2,12 @@ package train
 
 import (
 	"context"
+	"errors"
+	"fmt"
 	"math/rand/v2"
+	"os"
+	"strconv"
+	"strings"
 	"testing"
 
 	"talf/compute"
@@ -26,10 +31,36 @@ func BenchmarkStep(b *testing.B) {
 }
 
 func benchmarkStep(b *testing.B, name string, half bool) {
-	const seqs, length = 4, 256
 	spec := arch.Llama()
 	spec.Vocab, spec.Hidden, spec.Layers, spec.Heads, spec.KVHeads, spec.HeadDim, spec.FFN, spec.MaxPos = 8192, 512, 1, 8, 8, 64, 1376, 512
-	spec = spec.DraftFor(true)
+	benchmarkStepOf(b, spec.DraftFor(true), 4, 256, name, half)
+}
+
+// BenchmarkEagle3Step is one optimiser step of an EAGLE-3 head with training-time test, an LM head of its own
+// and top-16 labels: a head for gsm10m, 7 steps from 2 sequences of 256 positions, and one with hidden size 2048, FFN
+// 5632, 16 heads and 32,000 tokens to predict, 3 steps from one such sequence.
+// tools/experiments/torch_eagle3.py is the same in PyTorch.
+func BenchmarkEagle3Step(b *testing.B) {
+	for _, c := range []struct {
+		name, loss                           string
+		vocab, hidden, heads, kv, ffn, batch int
+	}{
+		{"small", "eagle3", 4096, 256, 4, 2, 704, 2},
+		{"large", "eagle3:steps=3", 32000, 2048, 16, 16, 5632, 1},
+	} {
+		b.Run(c.name, func(b *testing.B) {
+			target := arch.Llama()
+			target.Vocab, target.Hidden, target.Layers, target.Heads, target.KVHeads, target.HeadDim = c.vocab, c.hidden, 12, c.heads, c.kv, c.hidden/c.heads
+			target.FFN, target.MaxPos = c.ffn, 512
+			spec := target.Eagle3For(nil, 0)
+			spec.Layers = 1
+			benchmarkStepOf(b, spec, c.batch, 256, c.loss, false)
+		})
+	}
+}
+
+// benchmarkStepOf is one optimiser step of a head on seqs sequences of length positions.
+func benchmarkStepOf(b *testing.B, spec *arch.Spec, seqs, length int, name string, half bool) {
 	dev := device(b, 2)
 	prof, q, err := profile.New("of a benchmark", dev, dev.Queue())
 	if err != nil {
@@ -70,7 +101,11 @@ func benchmarkStep(b *testing.B, name string, half bool) {
 	}
 	rope := q.Abilities().Train.Host(spec.Rope.Table(spec.HeadDim, 0, 300), 300, spec.HeadDim)
 	bt := batch.New(g, p, tensor("embed", random(spec.Vocab*spec.Hidden, 0.02), spec.Vocab, spec.Hidden), rope, meta, plan, nil, seqs*length)
-	lm := tensor("lm_head", random(spec.Vocab*spec.Hidden, 0.05), spec.Vocab, spec.Hidden)
+	own := p.OwnLMHead() != nil
+	lm := p.OwnLMHead()
+	if !own {
+		lm = tensor("lm_head", random(spec.Vocab*spec.Hidden, 0.05), spec.Vocab, spec.Hidden)
+	}
 	as := compute.F32
 	if half {
 		as = compute.BF16
@@ -78,12 +113,17 @@ func benchmarkStep(b *testing.B, name string, half bool) {
 			b.Fatal(err)
 		}
 	}
-	w, err := dev.Pack(as, lm.Matrix())
-	if err != nil {
-		b.Fatal(err)
+	in := lm
+	if own {
+		in = nil // learns
+	} else {
+		w, err := dev.Pack(as, lm.Matrix())
+		if err != nil {
+			b.Fatal(err)
+		}
+		lm.Buf = w.(compute.Buffer)
 	}
-	lm.Buf = w.(compute.Buffer)
-	terms := l.Build(bt.Inputs(g, lm))
+	terms := l.Build(bt.Inputs(g, in))
 	var ls []*gg.Loss
 	for i := range terms {
 		ls = append(ls, terms[i].Loss)
@@ -121,7 +161,7 @@ func benchmarkStep(b *testing.B, name string, half bool) {
 		}
 		recs = append(recs, rec)
 	}
-	feat := random((length+2)*spec.Hidden, 1)
+	feat := random((length+2)*spec.FeatureSize(), 1)
 	ctx := context.Background()
 	step := func() {
 		bt.Reset()
@@ -142,9 +182,11 @@ func benchmarkStep(b *testing.B, name string, half bool) {
 	}
 	step()
 	b.ReportAllocs()
+	before := processorTime()
 	for b.Loop() {
 		step()
 	}
+	spent := processorTime() - before
 	rows := 0
 	for _, lv := range bt.Head.Levels {
 		rows += lv.Rows.N
@@ -153,9 +195,19 @@ func benchmarkStep(b *testing.B, name string, half bool) {
 	// feature half of fc once per parent.
 	weights := 4*spec.Hidden*spec.Hidden + 3*spec.Hidden*spec.FFN + spec.Hidden*spec.Hidden
 	flop := 6*float64(rows)*float64(weights) + 4*float64(rows)*float64(spec.Hidden*spec.Vocab) + 6*float64(min(rows, 5*seqs*length))*float64(spec.Hidden*spec.Hidden)
+	if own {
+		fc := 3 * spec.Hidden * spec.Hidden
+		flop = 6 * (float64(rows)*float64(p.Count()-fc) + float64(seqs*length)*float64(fc))
+	}
 	b.ReportMetric(flop*float64(b.N)/b.Elapsed().Seconds()/1e9, "GFLOP/s")
 	b.ReportMetric(float64(rows*b.N)/b.Elapsed().Seconds(), "nodes/s")
 	b.ReportMetric(float64(g.Bytes())/(1<<20), "MiB")
+	if spent > 0 {
+		b.ReportMetric(spent*1e3/float64(b.N), "cpu-ms/op")
+	}
+	if kib := peakMemory(); kib > 0 {
+		b.ReportMetric(kib/(1<<10), "peak-MiB")
+	}
 	if testing.Verbose() {
 		prof.Speeds()
 		prof.Watch(g)
@@ -167,6 +219,39 @@ func benchmarkStep(b *testing.B, name string, half bool) {
 		prof.Speeds()
 		b.Log("\n" + prof.Report().String())
 	}
+}
+
+// processorTime returns the seconds that all threads of the process have run, 0 where the system does not say. On a
+// machine with other work they say more than the time that has passed.
+func processorTime() float64 {
+	b, err := os.ReadFile("/proc/self/stat")
+	if err != nil {
+		return 0
+	}
+	_, rest, _ := strings.Cut(string(b), ") ") // behind the name, which may have spaces
+	fields := strings.Fields(rest)
+	if len(fields) < 13 {
+		return 0
+	}
+	user, err := strconv.ParseFloat(fields[11], 64)
+	sys, err2 := strconv.ParseFloat(fields[12], 64)
+	if errors.Join(err, err2) != nil {
+		return 0
+	}
+	return (user + sys) / 100 // ticks of Linux
+}
+
+// peakMemory returns the largest resident memory of the process so far in KiB, 0 where the system does not say.
+func peakMemory() (kib float64) {
+	b, err := os.ReadFile("/proc/self/status")
+	if err != nil {
+		return 0
+	}
+	_, rest, _ := strings.Cut(string(b), "VmHWM:")
+	if _, err := fmt.Sscan(rest, &kib); err != nil {
+		return 0
+	}
+	return kib
 }
 
 // BenchmarkLMStep is one step of a language model of the demo target's size over
