@@ -54,12 +54,18 @@ func (g *gen) ints() {
 		for planes := 1; planes <= 2; planes++ {
 			for n := 1; n <= maxRows; n++ {
 				strip := 4
-				if n*planes == 1 || n == 1 && planes == 2 {
+				if n == 1 {
 					strip = 8
 				} else if n*planes > 5 {
 					strip = 2
 				}
 				g.product(&product{way: dots, format: format, planes: planes, n: n, strip: strip}, fmt.Sprintf("DotPlanes%d", planes))
+				w := mixed
+				if n%2 == 0 {
+					w, strip = square, 16/(n*planes)
+					strip = min(strip, 4)
+				}
+				g.product(&product{way: w, format: format, planes: planes, n: n, strip: strip}, fmt.Sprintf("I8MMPlanes%d", planes))
 			}
 		}
 	}
@@ -178,9 +184,12 @@ func (p *product) outputs(first int) {
 		low = p.take(1)[0]
 		p.bytes(low, 15)
 	}
-	if p.way == pairs {
+	switch p.way {
+	case pairs:
 		p.pairSums(js, low)
-	} else {
+	case square:
+		p.squareSums(js, low)
+	default:
 		p.dotSums(js, low)
 	}
 }
@@ -296,6 +305,94 @@ func (p *product) dotSums(js []int, low v) {
 	}
 	p.next = kept
 	p.finish(js, func(r, i int) v { return sums[r][0][i] })
+}
+
+// squareSums multiplies planes of bytes of two rows by eight k of two outputs at once.
+func (p *product) squareSums(js []int, low v) {
+	sums := make([][][][]v, p.n/2) // [pair of rows][plane][output][half]
+	for r := range sums {
+		for range p.planes {
+			var s [][]v
+			for range js {
+				h := p.take(2)
+				p.zero(h[0])
+				p.zero(h[1])
+				s = append(s, h)
+			}
+			sums[r] = append(sums[r], s)
+		}
+	}
+	kept := p.next
+	acts := make([][][]v, p.n/2) // [pair of rows][plane][eight of 16 k]
+	for r := range acts {
+		for range p.planes {
+			acts[r] = append(acts[r], p.take(2))
+		}
+	}
+	tmp := p.take(6)
+	for line := 0; line < 8; line += 2 {
+		for r := range acts {
+			for plane, a := range acts[r] {
+				if line%4 == 0 {
+					p.ld(wordQ, tmp[0], p.arow[2*r], q8Plane*plane+4*line)
+					p.ld(wordQ, tmp[1], p.arow[2*r+1], q8Plane*plane+4*line)
+					p.do(uzp1d, a[0], tmp[0], tmp[1])
+					p.do(uzp2d, a[1], tmp[0], tmp[1])
+				}
+			}
+		}
+		// use multiplies by the weights of one register of outputs, from two lines.
+		use := func(i int, even, odd v) {
+			for half, op := range []three{zip1s, zip2s} {
+				w := tmp[4+half]
+				p.do(op, w, even, odd)
+				for r := range acts {
+					for plane, a := range acts[r] {
+						mul := smmla
+						if plane == 1 {
+							mul = usmmla
+						}
+						p.do(mul, sums[r][plane][i][half], a[line/2%2], w)
+					}
+				}
+			}
+		}
+		if p.format == "Q8" {
+			for i, j := range js {
+				w := tmp[i%2*2:]
+				p.ld(wordQ, w[0], p.part, 64+128*line+16*j)
+				p.ld(wordQ, w[1], p.part, 64+128*(line+1)+16*j)
+				use(i, w[0], w[1])
+			}
+			continue
+		}
+		for i := 0; i < len(js); i += 2 {
+			for l := range 2 {
+				lo, hi := tmp[l], tmp[2+l]
+				p.ld(wordQ, hi, p.part, 64+64*(line+l)+16*js[i])
+				p.do(and, lo, hi, low)
+				p.shift(ushr16b, hi, hi, 4)
+			}
+			use(i, tmp[0], tmp[1])
+			use(i+1, tmp[2], tmp[3])
+		}
+	}
+	for r := range sums {
+		for i := range js {
+			h := sums[r][0][i]
+			if p.planes == 2 {
+				for half, s := range h {
+					p.shift(shl4s, s, s, 8)
+					p.do(addw, s, s, sums[r][1][i][half])
+				}
+			}
+			p.do(uzp1d, tmp[0], h[0], h[1])
+			p.do(uzp2d, h[1], h[0], h[1])
+			p.mov(h[0], tmp[0])
+		}
+	}
+	p.next = kept
+	p.finish(js, func(r, i int) v { return sums[r/2][0][i][r%2] })
 }
 
 // finish turns the sums of integers into floats, scales them and adds them to the outputs.

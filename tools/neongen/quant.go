@@ -5,11 +5,12 @@ import (
 )
 
 // quants emits what quantises rows of activations: quantANEON for products of pairs, and
-// quantADot<planes> for those of bytes.
+// quantADotPlanes<planes> for those of bytes; with class neoni8mm the second of two planes is without sign.
 func (g *gen) quants() {
 	g.quant("quantANEON", pairs, 2)
 	g.quant("quantADotPlanes1", dots, 1)
 	g.quant("quantADotPlanes2", dots, 2)
+	g.quant("quantAI8MMPlanes2", mixed, 2)
 }
 
 // quant emits a function that quantises blocks of 32 elements.
@@ -27,7 +28,7 @@ func (g *gen) quant(name string, w way, planes int) {
 		g.op("FMOVD %v, F%d", at, order)
 		g.op("MOVD $0x0f0e0b0a0d0c0908, %v", at)
 		g.op("VMOV %v, V%d.D[1]", at, order)
-	case planes == 2:
+	case w == dots && planes == 2:
 		g.bytes(order, 0x80)
 	}
 	g.label("loop")

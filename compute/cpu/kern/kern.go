@@ -34,6 +34,7 @@ const (
 	AMX              // AVX512VNNI and AMX TILE, BF16, INT8
 	NEON             // of arm64, which always has it
 	NEONDot          // NEON and products of bytes, summed by fours (FEAT_DotProd)
+	NEONI8MM         // NEONDot and products of 2×2 sums of bytes (FEAT_I8MM)
 )
 
 var names = [...]string{
@@ -44,6 +45,7 @@ var names = [...]string{
 	AMX:        "amx",
 	NEON:       "neon",
 	NEONDot:    "neondot",
+	NEONI8MM:   "neoni8mm",
 }
 
 // String returns the name that ParseClass takes.

@@ -14,6 +14,8 @@ func machine(c Class) *Funcs {
 		return &neon
 	case c == NEONDot && cpu.ARM64.HasASIMDDP:
 		return &neonDot
+	case c == NEONI8MM && cpu.ARM64.HasASIMDDP && cpu.ARM64.HasI8MM:
+		return &neonI8MM
 	}
 	return nil
 }
@@ -139,52 +141,65 @@ var neon = Funcs{
 	},
 }
 
-// neonDot differs in products of integers only.
-var neonDot = func() Funcs {
+// neonDot and neonI8MM differ in products of integers only.
+var (
+	neonDot  = neonBytes(NEONDot, quantDot, &gemmsQ8Dot, &gemmsQ4Dot, &gemmsQ4KDot)
+	neonI8MM = neonBytes(NEONI8MM, quantI8MM, &gemmsQ8I8MM, &gemmsQ4I8MM, &gemmsQ4KI8MM)
+)
+
+// neonBytes returns the kernels of a class that multiplies bytes.
+func neonBytes(c Class, w quantWay, q8, q4, q4k *[2][5]gemmQ8Func) Funcs {
 	f := neon
-	f.Class = NEONDot
-	f.QuantA = func(dst []uint32, x []float32, planes int) { quantNEON(quantWay(planes), dst, x, planes) }
-	f.MaxRowsQ8 = len(gemmsQ8Dot[0]) - 1
+	f.Class = c
+	f.QuantA = func(dst []uint32, x []float32, planes int) { quantNEON(w, dst, x, planes) }
+	f.MaxRowsQ8 = len(q8[0]) - 1
 	f.GemmQ8 = func(c []float32, ldc int, a []uint32, ars int, b []byte, rows, blocks, planes int, acc bool) {
-		gemmQ8Asm(gemmsQ8Dot[planes-1][:], c, ldc, a, ars, b, rows, blocks, acc)
+		gemmQ8Asm(q8[planes-1][:], c, ldc, a, ars, b, rows, blocks, acc)
 	}
-	f.MaxRowsQ4 = len(gemmsQ4Dot[0]) - 1
+	f.MaxRowsQ4 = len(q4[0]) - 1
 	f.GemmQ4 = func(c []float32, ldc int, a []uint32, ars int, b []byte, rows, blocks, planes int, acc bool) {
-		gemmQ4Asm(gemmsQ4Dot[planes-1][:], c, ldc, a, ars, b, rows, blocks, acc)
+		gemmQ4Asm(q4[planes-1][:], c, ldc, a, ars, b, rows, blocks, acc)
 	}
 	f.GemmQ4K = func(c []float32, ldc int, a []uint32, ars int, b []byte, rows, blocks, planes int, acc bool) {
-		gemmQ4KAsm(gemmsQ4KDot[planes-1][:], c, ldc, a, ars, b, rows, blocks, acc)
+		gemmQ4KAsm(q4k[planes-1][:], c, ldc, a, ars, b, rows, blocks, acc)
 	}
 	return f
-}()
+}
 
-// A quantWay is how quantised activations lie: those of bytes by their planes.
+// A quantWay is how quantised activations lie.
 type quantWay int
 
-const quantPairs quantWay = 0
+const (
+	quantPairs quantWay = iota // as portable kernels have them
+	quantDot                   // planes of bytes; 128 is taken from those of the second
+	quantI8MM                  // planes of bytes; those of the second have no sign
+)
 
 // quantNEON quantises a row. The last block may be short: it is padded with zeros.
 func quantNEON(w quantWay, dst []uint32, x []float32, planes int) {
 	dst = dst[:Q8ALen(len(x))]
 	n := len(x) / Q8Block
-	w.blocks(unsafe.SliceData(dst), unsafe.SliceData(x), n, q8Max(planes))
+	w.blocks(unsafe.SliceData(dst), unsafe.SliceData(x), n, planes)
 	if rest := x[n*Q8Block:]; len(rest) > 0 {
 		var last [Q8Block]float32
 		copy(last[:], rest)
-		w.blocks(&dst[n*Q8ABlockLen], &last[0], 1, q8Max(planes))
+		w.blocks(&dst[n*Q8ABlockLen], &last[0], 1, planes)
 	}
 }
 
 // blocks calls the assembly directly, since memory that goes through a function value escapes.
-func (w quantWay) blocks(dst *uint32, x *float32, n int, most float32) {
+func (w quantWay) blocks(dst *uint32, x *float32, n, planes int) {
+	most := q8Max(planes)
 	switch {
 	case n == 0:
-	case w == 1:
+	case w == quantPairs:
+		quantANEON(dst, x, n, most)
+	case planes == 1:
 		quantADotPlanes1(dst, x, n, most)
-	case w == 2:
+	case w == quantDot:
 		quantADotPlanes2(dst, x, n, most)
 	default:
-		quantANEON(dst, x, n, most)
+		quantAI8MMPlanes2(dst, x, n, most)
 	}
 }
 
@@ -229,5 +244,18 @@ var (
 	gemmsQ4KDot = [2][5]gemmQ8Func{
 		{1: gemmQ4KDotPlanes1x1, gemmQ4KDotPlanes1x2, gemmQ4KDotPlanes1x3, gemmQ4KDotPlanes1x4},
 		{1: gemmQ4KDotPlanes2x1, gemmQ4KDotPlanes2x2, gemmQ4KDotPlanes2x3, gemmQ4KDotPlanes2x4},
+	}
+
+	gemmsQ8I8MM = [2][5]gemmQ8Func{
+		{1: gemmQ8I8MMPlanes1x1, gemmQ8I8MMPlanes1x2, gemmQ8I8MMPlanes1x3, gemmQ8I8MMPlanes1x4},
+		{1: gemmQ8I8MMPlanes2x1, gemmQ8I8MMPlanes2x2, gemmQ8I8MMPlanes2x3, gemmQ8I8MMPlanes2x4},
+	}
+	gemmsQ4I8MM = [2][5]gemmQ8Func{
+		{1: gemmQ4I8MMPlanes1x1, gemmQ4I8MMPlanes1x2, gemmQ4I8MMPlanes1x3, gemmQ4I8MMPlanes1x4},
+		{1: gemmQ4I8MMPlanes2x1, gemmQ4I8MMPlanes2x2, gemmQ4I8MMPlanes2x3, gemmQ4I8MMPlanes2x4},
+	}
+	gemmsQ4KI8MM = [2][5]gemmQ8Func{
+		{1: gemmQ4KI8MMPlanes1x1, gemmQ4KI8MMPlanes1x2, gemmQ4KI8MMPlanes1x3, gemmQ4KI8MMPlanes1x4},
+		{1: gemmQ4KI8MMPlanes2x1, gemmQ4KI8MMPlanes2x2, gemmQ4KI8MMPlanes2x3, gemmQ4KI8MMPlanes2x4},
 	}
 )
