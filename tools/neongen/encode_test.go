@@ -138,3 +138,14 @@ func TestEncodingsAreThoseOfAnotherAssembler(t *testing.T) {
 		}
 	}
 }
+
+// The page of the products has the table that the generator prints.
+func TestCountsAreThoseOfTheDocumentation(t *testing.T) {
+	page, err := os.ReadFile("../../docs/measurements/products.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if want := generate("").counts(); !strings.Contains(string(page), want) {
+		t.Errorf("docs/measurements/products.md does not have this table, which go run -C tools ./neongen -counts prints:\n%s", want)
+	}
+}
