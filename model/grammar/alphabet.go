@@ -1,7 +1,6 @@
 package grammar
 
 import (
-	"sync"
 	"unicode/utf8"
 
 	"talf/internal/limits"
@@ -33,6 +32,7 @@ const (
 	other  // control characters, what JSON escapes, parts of characters, and more than most bytes
 
 	plain = other - 1
+	kinds = 13 // how many there are
 )
 
 // Bytes of a token that is neither long nor longer, of one that is not longer, and of those that are not
@@ -99,42 +99,48 @@ var utf8Ranges = [8][]struct {
 	7: {{0x80, 0x8F, 2}},
 }
 
-// A move is a class of bytes that may come in a text of some kinds of characters.
-type move struct {
-	class uint8
-	kinds alphabet // with such bytes
-	to    uint8    // of utf8Ranges
-}
-
-// moves returns those of g, by where they are in a character.
-func (g *Grammar) moves() (out [len(utf8Ranges)][]move) {
-	var kinds [256]alphabet // of classes
-	for c, k := range alphabets {
-		kinds[g.class[c]] |= k & plain
-	}
-	for class := range g.members {
-		if k := kinds[class]; k != 0 {
-			out[0] = append(out[0], move{uint8(class), k, 0})
-		}
-	}
-	for at, ranges := range utf8Ranges {
-		for _, r := range ranges {
-			var seen [256]bool
-			for c := int(r.lo); c <= int(r.hi); c++ {
-				if class := g.class[c]; !seen[class] {
-					seen[class] = true
-					out[at] = append(out[at], move{class, beyond, r.to})
-				}
-			}
-		}
-	}
-	return out
-}
-
 // A place is a state, within a character or between two.
 type place struct {
 	s  *State
 	at uint8
+}
+
+// A move is a byte that may come next in a text of some kinds of characters, one of those that no stack of a
+// state tells apart.
+type move struct {
+	c     byte
+	kinds alphabet // of these bytes
+	to    uint8    // of utf8Ranges
+}
+
+// moves appends what may follow p in a text of an alphabet.
+func (m *machine) moves(out []move, p place, may alphabet) []move {
+	t := p.s.table.Load()
+	if t == nil {
+		m.mu.Lock()
+		t = m.table(p.s)
+		m.mu.Unlock()
+	}
+	if p.at == 0 {
+		for g, k := range t.kinds {
+			if k &= plain; k&may != 0 {
+				out = append(out, move{t.bytes[g], k, 0})
+			}
+		}
+	}
+	if may&beyond == 0 {
+		return out
+	}
+	for _, r := range utf8Ranges[p.at] {
+		var seen [4]uint64 // groups
+		for c := int(r.lo); c <= int(r.hi); c++ {
+			if g := t.group[c]; seen[g>>6]>>(g&63)&1 == 0 {
+				seen[g>>6] |= 1 << (g & 63)
+				out = append(out, move{byte(c), beyond, r.to})
+			}
+		}
+	}
+	return out
 }
 
 // maxPlaces bounds those that are looked at to find out what goes on. Strings have below ten, and one more for
@@ -169,16 +175,15 @@ func (w *walk) blocked(s *State, may alphabet) alphabet {
 	seen := map[place]bool{{s, 0}: true}
 	layer := []place{{s, 0}}
 	var next []place
+	var steps []move
 	for n := range reach {
 		next = next[:0]
 		for _, p := range layer {
 			var ends alphabet // what ends here
-			for _, m := range a.moves[p.at] {
-				if m.kinds&may == 0 {
-					continue
-				}
-				to := a.m.step(p.s, a.m.g.members[m.class])
-				if w.charge(p.s, m.class); w.work > limits.GrammarWork {
+			steps = a.m.moves(steps[:0], p, may)
+			for _, m := range steps {
+				to := a.m.step(p.s, m.c)
+				if w.charge(p.s, m.c); w.work > limits.GrammarWork {
 					return may
 				}
 				if to == nil {
@@ -211,42 +216,27 @@ func (w *walk) blocked(s *State, may alphabet) alphabet {
 	return 0
 }
 
-// An alphabetMasks has the tokens that are made of some kinds of characters.
-type alphabetMasks struct {
-	mu   sync.Mutex
-	kept map[alphabet]Mask
-}
-
-// maxAlphabets bounds the masks that are kept of a trie, to some megabytes.
-const maxAlphabets = 128
-
-// of returns the tokens of t that an alphabet is enough for.
-func (m *alphabetMasks) of(t *trie, a alphabet) Mask {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	bits, ok := m.kept[a]
-	if !ok {
-		bits = make(Mask, (len(t.text)+63)/64)
-		for _, id := range t.ids {
-			if alphabetOf(t.text[id])&^a == 0 {
-				bits[id>>6] |= 1 << (uint(id) & 63)
-			}
+// add adds the tokens of t that an alphabet is enough for to out.
+func (t *trie) add(out Mask, a alphabet) {
+	var with []Mask // of kinds that are not in a
+	for i, p := range t.planes {
+		if a>>i&1 == 0 {
+			with = append(with, p)
 		}
-		if m.kept == nil || len(m.kept) == maxAlphabets {
-			m.kept = map[alphabet]Mask{}
-		}
-		m.kept[a] = bits
 	}
-	return bits
+	for i, all := range t.all {
+		for _, p := range with {
+			all &^= p[i]
+		}
+		out[i] |= all
+	}
 }
 
 // whole finds the tokens of s from the root of the trie.
 func (w *walk) whole(s *State) error {
 	if w.a.rich(s) {
 		if w.known = w.free(s); w.known != 0 {
-			for i, b := range w.t.masks.of(w.t, w.known) {
-				w.out[i] |= b
-			}
+			w.t.add(w.out, w.known)
 		}
 	}
 	err := w.below(s, 0, 0, int32(len(w.t.chars)))

@@ -16,7 +16,6 @@ type Automaton struct {
 	m     *machine
 	v     *Vocabulary
 	start *State
-	moves [len(utf8Ranges)][]move
 
 	mu   sync.Mutex // of what follows, and of the computation of masks
 	walk []*State
@@ -65,10 +64,10 @@ func NewAutomaton(g *Grammar, v *Vocabulary) (*Automaton, error) {
 	if err != nil {
 		return nil, fmt.Errorf("grammar: %w", err)
 	}
-	a := &Automaton{m: m, v: v, moves: g.moves(), sums: newSums(g), room: limits.GrammarMasks}
+	a := &Automaton{m: m, v: v, sums: newSums(g), room: limits.GrammarMasks}
 	// The first token may read differently, so the start is a state of its own.
 	s := m.start
-	a.start = newState(s.stacks, s.accept, len(s.next))
+	a.start = &State{stacks: s.stacks, accept: s.accept}
 	a.start.first = true
 	m.roots = append(m.roots, a.start)
 	return a, nil
@@ -200,9 +199,9 @@ func (w *walk) take(n int32) {
 }
 
 // charge adds the work of a step, which depends on the state alone, not on which transitions are known.
-func (w *walk) charge(from *State, class uint8) {
+func (w *walk) charge(from *State, c byte) {
 	w.work += 1 + len(from.stacks)
-	if cost := int(from.cost[class].Load()); cost > common {
+	if cost := from.cost(c); cost > common {
 		w.work += cost
 	} else {
 		w.work += cost / 4 // most steps of this kind are known already
@@ -232,7 +231,7 @@ func (w *walk) below(s *State, depth int, n, end int32) error {
 		d := t.depth[n]
 		from := at[d]
 		to := a.m.step(from, t.chars[n])
-		w.charge(from, a.m.g.class[t.chars[n]])
+		w.charge(from, t.chars[n])
 		if w.work > limits.GrammarWork {
 			return fmt.Errorf("grammar: %w", errAmbiguous)
 		}

@@ -87,7 +87,7 @@ func (b *Builder) DFA(e Expr) (*DFA, error) {
 				}
 			}
 			d.next = append(d.next, to)
-			if err := b.charge(1 + len(states[i].stacks) + int(states[i].cost[g.class[c]].Load())); err != nil {
+			if err := b.charge(1 + len(states[i].stacks) + states[i].cost(c)); err != nil {
 				return nil, err
 			}
 		}

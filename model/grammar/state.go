@@ -31,9 +31,8 @@ type cellKey struct {
 type State struct {
 	stacks []*cell // each has an expression of bytes on top, ordered by id
 	accept bool
-	first  bool                    // no token has been read, and first tokens read differently
-	next   []atomic.Pointer[State] // [class]
-	cost   []atomic.Uint32         // [class] cells that were expanded to find next, once it is known
+	first  bool // no token has been read, and first tokens read differently
+	table  atomic.Pointer[table]
 	mask   atomic.Pointer[mask]
 }
 
@@ -43,17 +42,13 @@ func (s *State) Accepting() bool { return s.accept }
 // Complete reports whether the text has to end here.
 func (s *State) Complete() bool { return s.accept && len(s.stacks) == 0 }
 
-func newState(stacks []*cell, accept bool, classes int) *State {
-	return &State{stacks: stacks, accept: accept, next: make([]atomic.Pointer[State], classes), cost: make([]atomic.Uint32, classes)}
-}
-
-// size is about how many bytes a state takes, without its cells and its mask.
-func (s *State) size() int { return 256 + 16*len(s.stacks) + 12*len(s.next) }
+// size is about how many bytes a state takes, without its cells, its table and its mask.
+func (s *State) size() int { return 96 + 16*len(s.stacks) }
 
 // forget takes back what is known of what follows s.
 func (s *State) forget() {
-	for i := range s.next {
-		s.next[i].Store(nil)
+	if t := s.table.Load(); t != nil {
+		t.forget()
 	}
 }
 
@@ -80,6 +75,8 @@ type machine struct {
 	out  []*cell
 	acc  bool
 	key  []byte
+
+	parting parting
 }
 
 // newMachine returns a machine at the start of g. It fails if more stacks are possible there than
@@ -228,7 +225,7 @@ func (m *machine) intern() *State {
 		if len(m.states) >= limits.GrammarStates || m.size > limits.GrammarMemory {
 			m.reset()
 		}
-		s = newState(slices.Clone(m.out), m.acc, len(m.g.members))
+		s = &State{stacks: slices.Clone(m.out), accept: m.acc}
 		m.states[string(m.key)] = s
 		m.size += s.size() + len(m.key)
 	}
@@ -237,20 +234,21 @@ func (m *machine) intern() *State {
 
 // step returns the state after a byte, nil if no text of the grammar goes on with it.
 func (m *machine) step(s *State, c byte) *State {
-	class := m.g.class[c]
-	if next := s.next[class].Load(); next != nil {
-		if next == m.dead {
-			return nil
+	if t := s.table.Load(); t != nil {
+		if next := t.next[t.group[c]].Load(); next != nil {
+			if next == m.dead {
+				return nil
+			}
+			return next
 		}
-		return next
 	}
-	return m.compute(s, class)
+	return m.compute(s, c)
 }
 
-func (m *machine) compute(s *State, class uint8) *State {
+func (m *machine) compute(s *State, c byte) *State {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	c := m.g.members[class]
+	t := m.table(s)
 	m.begin()
 	for _, top := range s.stacks {
 		n := &m.g.nodes[top.expr]
@@ -274,8 +272,8 @@ func (m *machine) compute(s *State, class uint8) *State {
 		}
 	}
 	next := m.expand()
-	s.cost[class].Store(uint32(m.steps))
-	s.next[class].Store(next)
+	t.cost[t.group[c]].Store(uint32(m.steps))
+	t.next[t.group[c]].Store(next)
 	if next == m.dead {
 		return nil
 	}

@@ -55,7 +55,9 @@ type trie struct {
 	deep  int        // bytes of the longest token
 	made  []alphabet // [node] of all tokens that end there or below
 	nodes [256]int32 // below the root, by the byte that leads there
-	masks *alphabetMasks
+	all   Mask       // the tokens
+	// [kind of characters, or of lengths] the tokens that have it
+	planes [kinds]Mask
 }
 
 // maxToken bounds the bytes of a token that is text. The longest of published vocabularies have
@@ -63,7 +65,10 @@ type trie struct {
 const maxToken = 4096
 
 func newTrie(size int, text func(id int32) ([]byte, bool)) trie {
-	t := trie{text: make([][]byte, size), masks: new(alphabetMasks)}
+	t := trie{text: make([][]byte, size), all: make(Mask, (size+63)/64)}
+	for i := range t.planes {
+		t.planes[i] = make(Mask, len(t.all))
+	}
 	for id := range int32(size) {
 		// A token without bytes would let an answer go on for ever.
 		if b, ok := text(id); ok && len(b) > 0 && len(b) <= maxToken {
@@ -93,6 +98,10 @@ func newTrie(size int, text func(id int32) ([]byte, bool)) trie {
 			t.made = append(t.made, 0)
 		}
 		made := alphabetOf(b)
+		t.all[id>>6] |= 1 << (uint(id) & 63)
+		for k := range t.planes {
+			t.planes[k][id>>6] |= uint64(made>>k&1) << (uint(id) & 63)
+		}
 		for _, n := range open {
 			t.made[n] |= made
 		}
