@@ -8,12 +8,12 @@ import (
 
 // Most tokens of a vocabulary are words, and most places where many tokens may come allow any word: in a
 // string, in a name, in what a pattern such as [a-z0-9_]{1,64} matches. So tokens are told apart by
-// the characters that they are made of and by how long they are. If every text of some characters
+// the characters that they are made of and by how many these are. If every text of some characters
 // goes on from a state, which takes some steps to find out, the tokens made of these are in its mask at
 // once, and the walk through the trie passes over what is below nodes that lead to no others. (The
 // slices of llguidance are a fixed list of regular expressions with the same purpose.)
 
-// An alphabet is a set of kinds of characters and of lengths.
+// An alphabet is a set of kinds of characters.
 type alphabet uint16
 
 const (
@@ -27,21 +27,14 @@ const (
 	slash
 	marks  // the rest of ASCII that JSON writes as it is in strings
 	beyond // whole characters beyond ASCII
-	long   // more than short bytes
-	longer // more than middle bytes
-	other  // control characters, what JSON escapes, parts of characters, and more than most bytes
+	other  // control characters, what JSON escapes, parts of characters, and more than most characters
 
 	plain = other - 1
-	kinds = 13 // how many there are
+	kinds = 11 // how many there are
 )
 
-// Bytes of a token that is neither long nor longer, of one that is not longer, and of those that are not
-// other.
-const (
-	short  = 6
-	middle = 12
-	most   = 32
-)
+// most is the length of a token, in characters, that is not other.
+const most = 32
 
 // alphabets are those of ASCII characters.
 var alphabets = func() (of [utf8.RuneSelf]alphabet) {
@@ -63,15 +56,13 @@ var alphabets = func() (of [utf8.RuneSelf]alphabet) {
 	return of
 }()
 
-// alphabetOf returns what a token is made of.
-func alphabetOf(token []byte) (a alphabet) {
-	switch n := len(token); {
-	case n > most || !utf8.Valid(token):
-		return other
-	case n > middle:
-		a = long | longer
-	case n > short:
-		a = long
+// alphabetOf returns what a token is made of, and of how many characters.
+func alphabetOf(token []byte) (a alphabet, length int) {
+	if len(token) > utf8.UTFMax*most || !utf8.Valid(token) {
+		return other, most
+	}
+	if length = utf8.RuneCount(token); length > most {
+		return other, most
 	}
 	for _, c := range token {
 		if c < utf8.RuneSelf {
@@ -80,7 +71,27 @@ func alphabetOf(token []byte) (a alphabet) {
 			a |= beyond
 		}
 	}
-	return a
+	return a, length
+}
+
+// plainStart returns of how many bytes the plain characters are that b begins with.
+func plainStart(b []byte) int {
+	n := 0
+	for n < len(b) {
+		if b[n] < utf8.RuneSelf {
+			if alphabets[b[n]] == other {
+				break
+			}
+			n++
+			continue
+		}
+		r, size := utf8.DecodeRune(b[n:])
+		if r == utf8.RuneError && size == 1 {
+			break
+		}
+		n += size
+	}
+	return n
 }
 
 // utf8Ranges are the bytes that may come within an encoding of a character beyond ASCII, and where they lead: 0
@@ -143,88 +154,120 @@ func (m *machine) moves(out []move, p place, may alphabet) []move {
 	return out
 }
 
-// maxPlaces bounds those that are looked at to find out what goes on. Strings have below ten, and one more for
+// maxPlaces bounds those that are looked at to find out what goes on. Strings have below ten, and some more for
 // each character that is counted.
 const maxPlaces = 512
 
-// free returns an alphabet of which every text goes on from s, as far as its tokens are long; none if
-// there is none that is easily found.
-func (w *walk) free(s *State) alphabet {
-	may := plain
-	for may&^(long|longer) != 0 {
-		without := w.blocked(s, may)
-		if without == 0 {
-			return may
-		}
-		may &^= without
-	}
-	return 0
+// enough is how many characters are worth it to allow the tokens of up to so many at once.
+const enough = 6
+
+// What is known of the tokens that are made of an alphabet: they are allowed up to a length, and of the longer
+// ones nothing is known, unless none is allowed.
+type known struct {
+	of   alphabet
+	upto int  // characters
+	none bool // of more characters
+	ever bool // texts of any length go on, in few states
+	same bool // in one: every such text comes back to it
 }
 
-// blocked returns a part of an alphabet without which its texts might all go on from s; 0 if they do. It
-// returns all of it once a mask may not take more work, which the walk that follows reports.
-func (w *walk) blocked(s *State, may alphabet) alphabet {
-	a := w.a
-	reach := short
-	if may&long != 0 {
-		reach = middle
+// free returns an alphabet of which every text goes on from s, up to a length; none if there is none that is
+// easily found.
+func (w *walk) free(s *State) known {
+	k := known{of: plain}
+	for k.of != 0 && !w.reach(s, &k) {
 	}
-	if may&longer != 0 {
-		reach = most
+	return k
+}
+
+// reach finds out how long texts of k.of go on from s, and reports whether that is of use; otherwise it
+// takes out of k.of what ends first or leads there, or all of it once a mask may not take more work, which the walk that
+// follows reports.
+func (w *walk) reach(s *State, k *known) bool {
+	type visit struct {
+		at  int      // after how many characters
+		via alphabet // of the last of these
 	}
-	seen := map[place]bool{{s, 0}: true}
-	layer := []place{{s, 0}}
-	var next []place
+	seen := map[place]visit{{s, 0}: {via: k.of}}
+	layer, next := []place{{s, 0}}, []place(nil)
+	looped := false
+	var inner []place // of a character that has begun
 	var steps []move
-	for n := range reach {
+	for n := range most {
 		next = next[:0]
-		for _, p := range layer {
-			var ends alphabet // what ends here
-			steps = a.m.moves(steps[:0], p, may)
+		var ends, goes, led alphabet // led to where something ends
+		inner = append(inner[:0], layer...)
+		for len(inner) > 0 {
+			p := inner[len(inner)-1]
+			inner = inner[:len(inner)-1]
+			steps = w.a.m.moves(steps[:0], p, k.of)
+			came := seen[p].via
 			for _, m := range steps {
-				to := a.m.step(p.s, m.c)
+				to := w.a.m.step(p.s, m.c)
 				if w.charge(p.s, m.c); w.work > limits.GrammarWork {
-					return may
+					k.of = 0
+					return false
 				}
 				if to == nil {
-					ends |= m.kinds & may
+					ends |= m.kinds & k.of
+					led |= came
 					continue
 				}
+				goes |= m.kinds & k.of
 				w.note(to)
-				if q := (place{to, m.to}); !seen[q] {
-					seen[q] = true
+				q := place{to, m.to}
+				v, ok := seen[q]
+				switch {
+				case ok:
+					looped = looped || v.at <= n && m.to == 0
+					v.via |= m.kinds
+				case m.to == 0:
+					v = visit{n + 1, m.kinds}
 					next = append(next, q)
+				default:
+					v = visit{n, came}
+					inner = append(inner, q)
 				}
-			}
-			switch {
-			case ends == 0 && len(seen) <= maxPlaces:
-			case n >= middle:
-				return longer
-			case n >= short:
-				return long | longer
-			case ends != 0:
-				return ends
-			default:
-				return may
+				seen[q] = v
 			}
 		}
+		switch {
+		case ends == 0 && len(seen) <= maxPlaces:
+		case n > 0 && goes == 0 && !looped:
+			k.upto, k.none = n, true
+			return true
+		case n >= enough:
+			k.upto = n
+			return true
+		case ends != 0 && n > 0 && k.of&^led != 0:
+			k.of &^= led
+			return false
+		case ends != 0:
+			k.of &^= ends
+			return false
+		default:
+			k.of = 0
+			return false
+		}
 		if len(next) == 0 {
+			k.ever, k.same = true, n == 0
 			break
 		}
 		layer, next = next, layer
 	}
-	return 0
+	k.upto = most
+	return true
 }
 
-// add adds the tokens of t that an alphabet is enough for to out.
-func (t *trie) add(out Mask, a alphabet) {
-	var with []Mask // of kinds that are not in a
+// add adds the tokens of t that k allows to out.
+func (t *trie) add(out Mask, k known) {
+	var with []Mask // of kinds that are not in k.of
 	for i, p := range t.planes {
-		if a>>i&1 == 0 {
+		if k.of>>i&1 == 0 {
 			with = append(with, p)
 		}
 	}
-	for i, all := range t.all {
+	for i, all := range t.upto[k.upto] {
 		for _, p := range with {
 			all &^= p[i]
 		}
@@ -232,14 +275,81 @@ func (t *trie) add(out Mask, a alphabet) {
 	}
 }
 
+// An ending is what is known of the texts of any length that go on from a state.
+type ending struct {
+	of    alphabet // of such texts
+	same  bool     // all come back to the state
+	work  int      // that finding it took
+	depth int32    // of the deepest stack
+	tails Mask     // if same and of is plain: which tokens of trie.rest go on, by number; nil: not known yet
+	cost  int      // of tails
+}
+
+// ending returns that of a state, and charges for it as if it had not been known.
+func (w *walk) ending(s *State) *ending {
+	e := s.ending.Load()
+	if e == nil {
+		x := walk{a: w.a, t: w.t, work: w.work}
+		k := x.free(s)
+		e = &ending{work: x.work - w.work, depth: x.depth}
+		if k.ever {
+			e.of, e.same = k.of, k.same
+		}
+		if x.work <= limits.GrammarWork {
+			s.ending.Store(e)
+		}
+	}
+	w.work += e.work
+	w.depth = max(w.depth, e.depth)
+	return e
+}
+
+// tails returns the tokens of t, a trie of others, that go on from a state to which all plain texts come back:
+// what they do depends on what follows their plain characters. It returns nil if that takes too much work.
+func (w *walk) tails(s *State, e *ending, t *trie) Mask {
+	if e.tails == nil {
+		x := walk{a: w.a, t: t.tails, out: make(Mask, (len(t.ids)+63)/64)}
+		for i, b := range t.tails.text {
+			if len(b) == 0 {
+				x.out[i>>6] |= 1 << (i & 63)
+			}
+		}
+		if x.each(s) != nil {
+			return nil
+		}
+		full := *e
+		full.tails, full.cost = x.out, x.work
+		s.ending.Store(&full)
+		w.a.m.takes(8 * len(x.out))
+		e = &full
+	}
+	w.work += e.cost
+	return e.tails
+}
+
+// each finds the tokens of s node by node.
+func (w *walk) each(s *State) error {
+	w.single = true
+	return w.below(s, 0, 0, int32(len(w.t.chars)))
+}
+
 // whole finds the tokens of s from the root of the trie.
 func (w *walk) whole(s *State) error {
 	if w.a.rich(s) {
-		if w.known = w.free(s); w.known != 0 {
-			w.t.add(w.out, w.known)
-		}
+		w.use(w.free(s))
 	}
 	err := w.below(s, 0, 0, int32(len(w.t.chars)))
-	w.known = 0
+	w.known = known{}
 	return err
+}
+
+// use adds the tokens that k allows.
+func (w *walk) use(k known) {
+	if k.of == 0 {
+		return
+	}
+	w.t.add(w.out, k)
+	if w.known = k; k.of == plain && (k.none || k.upto == most) {
+		w.t, w.known = w.t.rest, known{}
+	}
 }

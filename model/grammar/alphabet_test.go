@@ -41,7 +41,7 @@ func TestTheFirstAndLastCharactersOfUTF8ArePartOfIt(t *testing.T) {
 			}
 		}
 		w := walk{a: a, t: a.trie(a.Start())}
-		if all := w.free(a.Start())&beyond != 0; all != (without == 0) {
+		if all := w.free(a.Start()).of&beyond != 0; all != (without == 0) {
 			t.Errorf("without %U: every character beyond ASCII may follow: %v", without, all)
 		}
 	}
@@ -60,15 +60,15 @@ func TestFreeCharactersAreFoundWithinTheWorkOfAMask(t *testing.T) {
 	}
 	s := a.Start()
 	w := walk{a: a, t: a.trie(s), out: make(Mask, 1)}
-	if w.free(s) != plain {
+	if w.free(s).of != plain {
 		t.Error("not all characters may follow")
 	}
 	took := w.work
-	if w.work = limits.GrammarWork - took; w.free(s) != plain {
+	if w.work = limits.GrammarWork - took; w.free(s).of != plain {
 		t.Error("not all characters may follow, with enough work left")
 	}
 	w.work = limits.GrammarWork - took/2
-	if got := w.free(s); got != 0 || w.work > limits.GrammarWork+took/2 {
+	if got := w.free(s).of; got != 0 || w.work > limits.GrammarWork+took/2 {
 		t.Errorf("found %b after work %d, the limit is %d", got, w.work, limits.GrammarWork)
 	}
 	if err := w.whole(s); !errors.Is(err, errAmbiguous) {

@@ -18,7 +18,6 @@ type Automaton struct {
 	start *State
 
 	mu   sync.Mutex // of what follows, and of the computation of masks
-	walk []*State
 	sums *sums
 	kept []*State // those that have a mask
 	room int      // bytes of masks that may still be kept
@@ -185,11 +184,22 @@ type walk struct {
 	t      *trie
 	out    Mask
 	work   int
-	within bool     // stop where a state accepts
-	leave  []int32  // nodes where that was
-	depth  int32    // of the deepest stack, if within
-	known  alphabet // whose tokens are in out
+	within bool    // stop where a state accepts
+	leave  []int32 // nodes where that was
+	depth  int32   // of the deepest stack, if within
+	known  known   // of tokens, which are in out
+	single bool    // nodes are looked at one by one
+	open   []open  // [depth]
 }
+
+// An open node is one below which the walk is.
+type open struct {
+	s  *State
+	of alphabet // of which every text goes on from s
+}
+
+// crowd is from how many nodes on it is worth it to find out what goes on from their state in any case.
+const crowd = 64
 
 // take adds the tokens that end at a node.
 func (w *walk) take(n int32) {
@@ -218,20 +228,31 @@ func (w *walk) note(s *State) {
 // below visits the nodes from n to end, which are below one at some depth with the state s.
 func (w *walk) below(s *State, depth int, n, end int32) error {
 	a, t := w.a, w.t
-	for len(a.walk) <= t.deep {
-		a.walk = append(a.walk, nil)
+	for len(w.open) <= t.deep {
+		w.open = append(w.open, open{})
 	}
-	at := a.walk
-	at[depth] = s
+	at := w.open
+	at[depth] = open{s: s}
+	if !w.single && end-n > crowd && t.rest != nil && depth > 0 {
+		at[depth].of = w.ending(s).of
+	}
 	for n < end {
-		if t.made[n]&^w.known == 0 {
+		made := t.made[n]
+		if made&^w.known.of == 0 && (w.known.none || int(t.long[n]) <= w.known.upto) {
 			n = t.skip[n]
 			continue
 		}
 		d := t.depth[n]
 		from := at[d]
-		to := a.m.step(from, t.chars[n])
-		w.charge(from, t.chars[n])
+		if made&^from.of == 0 { // whatever they are
+			for _, id := range t.ids[t.from[n]:t.from[t.skip[n]]] {
+				w.out[id>>6] |= 1 << (uint(id) & 63)
+			}
+			n = t.skip[n]
+			continue
+		}
+		to := a.m.step(from.s, t.chars[n])
+		w.charge(from.s, t.chars[n])
 		if w.work > limits.GrammarWork {
 			return fmt.Errorf("grammar: %w", errAmbiguous)
 		}
@@ -247,8 +268,25 @@ func (w *walk) below(s *State, depth int, n, end int32) error {
 			}
 			w.note(to)
 		}
+		next := open{s: to}
+		if !w.single && t.skip[n]-n > crowd {
+			e := w.ending(to)
+			next.of = e.of
+			if e.same && e.of == plain && t.begun != nil && t.begun[n] && !w.within {
+				if tails := w.tails(to, e, t); tails != nil {
+					for i := t.from[n]; i < t.from[t.skip[n]]; i++ {
+						if tails.Has(i) {
+							id := t.ids[i]
+							w.out[id>>6] |= 1 << (uint(id) & 63)
+						}
+					}
+					n = t.skip[n]
+					continue
+				}
+			}
+		}
 		w.take(n)
-		at[d+1] = to
+		at[d+1] = next
 		n++
 	}
 	return nil

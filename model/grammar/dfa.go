@@ -1,7 +1,6 @@
 package grammar
 
 import (
-	"encoding/binary"
 	"errors"
 	"fmt"
 	"slices"
@@ -274,24 +273,38 @@ func Explore[S comparable](b *Builder, start S, step func(s S, c byte) (S, bool)
 	return d.merged().reduced(), nil
 }
 
-// merged returns d with one class for all bytes that it does not tell apart.
+// merged returns d with one class for all bytes that it does not tell apart, in the order of the first of each.
 func (d *DFA) merged() *DFA {
 	m := &DFA{accept: d.accept}
-	ids := map[string]uint8{}
-	var first []int // a class of d for each of m
-	var key []byte
+	column := make([]uint64, d.classes) // a sum of where each class leads, to compare few of them
+	for s := range d.accept {
+		for c, to := range d.next[s*d.classes:][:d.classes] {
+			column[c] = (column[c] ^ uint64(uint32(to))) * 0x100000001B3
+		}
+	}
+	same := func(a, b int) bool {
+		if column[a] != column[b] {
+			return false
+		}
+		for at := 0; at < len(d.next); at += d.classes {
+			if d.next[at+a] != d.next[at+b] {
+				return false
+			}
+		}
+		return true
+	}
+	id := make([]int, d.classes) // of each class in m, plus one
+	var first []int              // a class of d for each of m
 	for c := range 256 {
-		key = key[:0]
-		for s := range d.accept {
-			key = binary.LittleEndian.AppendUint32(key, uint32(d.next[s*d.classes+int(d.class[c])]))
+		of := int(d.class[c])
+		if id[of] == 0 {
+			k := slices.IndexFunc(first, func(f int) bool { return same(f, of) })
+			if k < 0 {
+				k, first = len(first), append(first, of)
+			}
+			id[of] = k + 1
 		}
-		id, ok := ids[string(key)]
-		if !ok {
-			id = uint8(len(first))
-			ids[string(key)] = id
-			first = append(first, int(d.class[c]))
-		}
-		m.class[c] = id
+		m.class[c] = uint8(id[of] - 1)
 	}
 	m.classes = len(first)
 	for s := range d.accept {

@@ -20,7 +20,8 @@ import (
 // A head is what tokens do before they read beyond the end of what the head's stacks match.
 type head struct {
 	bits  Mask    // tokens that stay within; nil: the head is of no use, since many tokens leave it
-	leave []int32 // trie nodes at which the end may first be reached
+	t     *trie   // what was walked through
+	leave []int32 // its nodes at which the end may first be reached
 	depth int32   // of the deepest stack
 	work  int     // that finding this took
 	err   error
@@ -118,7 +119,7 @@ func (a *Automaton) rich(s *State) bool {
 			n += int(nodes)
 		}
 	}
-	return n > len(t.chars)/16
+	return n > len(t.chars)/64
 }
 
 // head returns what tokens do within the stacks of s above base, nil if that is of no use, and the work
@@ -153,10 +154,10 @@ func (a *Automaton) fill(h *head, t *trie, from *State, within bool) {
 	h.work = w.work
 	beyond := 0 // nodes at which it is left and below
 	for _, n := range w.leave {
-		beyond += int(t.skip[n] - n)
+		beyond += int(w.t.skip[n] - n)
 	}
 	if beyond <= len(t.chars)/16 {
-		h.bits, h.leave, h.depth = w.out, w.leave, w.depth
+		h.bits, h.t, h.leave, h.depth = w.out, w.t, w.leave, w.depth
 	}
 }
 
@@ -164,6 +165,9 @@ func (a *Automaton) fill(h *head, t *trie, from *State, within bool) {
 func (a *Automaton) shared(s *State) (*mask, bool) {
 	if !a.rich(s) {
 		return nil, false
+	}
+	if m := a.direct(s); m != nil {
+		return m, true
 	}
 	// What may end after any byte, such as what a pattern allows, has the rest of its string above the base, too.
 	base := a.base(s)
@@ -180,7 +184,7 @@ func (a *Automaton) shared(s *State) (*mask, bool) {
 	if h.err != nil {
 		return &mask{err: h.err}, true
 	}
-	t := a.trie(s)
+	t := h.t
 	w := walk{a: a, t: t, out: slices.Clone(h.bits), work: h.work}
 	for _, n := range h.leave {
 		text := t.text[t.ids[t.from[n]]][:t.depth[n]+1]
@@ -195,6 +199,31 @@ func (a *Automaton) shared(s *State) (*mask, bool) {
 		}
 	}
 	return &mask{bits: w.out}, true
+}
+
+// direct computes the tokens of s where all plain texts go on in few states; nil if they do not.
+func (a *Automaton) direct(s *State) *mask {
+	t := a.trie(s)
+	w := walk{a: a, t: t, out: make(Mask, (a.v.size+63)/64)}
+	e := w.ending(s)
+	if e.of != plain {
+		return nil
+	}
+	w.use(known{of: plain, upto: most})
+	if e.same {
+		if tails := w.tails(s, e, w.t); tails != nil {
+			for i, id := range w.t.ids {
+				if tails.Has(int32(i)) {
+					w.out[id>>6] |= 1 << (uint(id) & 63)
+				}
+			}
+			return &mask{bits: w.out}
+		}
+	}
+	if err := w.below(s, 0, 0, int32(len(w.t.chars))); err != nil {
+		return &mask{err: err}
+	}
+	return &mask{bits: w.out}
 }
 
 // After so many heads that are of no use, or after so much work for them, no other is tried for a state.

@@ -115,11 +115,11 @@ func TestSharedMasksAreThoseOfTheTrie(t *testing.T) {
 				heads := len(v.heads.kept)
 				m, ok := a.shared(s)
 				plain, known := a.plain(s), walk{a: a, t: a.trie(s)}
-				if known.free(s) != 0 {
+				if known.free(s).of != 0 {
 					free++
 				}
 				each := walk{a: a, t: a.trie(s), out: make(Mask, (v.size+63)/64)}
-				if err := each.below(s, 0, 0, int32(len(each.t.chars))); err != nil {
+				if err := each.each(s); err != nil {
 					t.Fatal(err)
 				}
 				a.mu.Unlock()

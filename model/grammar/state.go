@@ -33,6 +33,7 @@ type State struct {
 	accept bool
 	first  bool // no token has been read, and first tokens read differently
 	table  atomic.Pointer[table]
+	ending atomic.Pointer[ending]
 	mask   atomic.Pointer[mask]
 }
 
@@ -43,10 +44,11 @@ func (s *State) Accepting() bool { return s.accept }
 func (s *State) Complete() bool { return s.accept && len(s.stacks) == 0 }
 
 // size is about how many bytes a state takes, without its cells, its table and its mask.
-func (s *State) size() int { return 96 + 16*len(s.stacks) }
+func (s *State) size() int { return 160 + 16*len(s.stacks) }
 
 // forget takes back what is known of what follows s.
 func (s *State) forget() {
+	s.ending.Store(nil)
 	if t := s.table.Load(); t != nil {
 		t.forget()
 	}
@@ -200,6 +202,13 @@ func (m *machine) expand() *State {
 		}
 	}
 	return m.intern()
+}
+
+// takes notes that what is known of a state takes some bytes.
+func (m *machine) takes(size int) {
+	m.mu.Lock()
+	m.size += size
+	m.mu.Unlock()
 }
 
 // intern returns the state of the stacks in out.

@@ -54,10 +54,14 @@ type trie struct {
 	ids   []int32
 	deep  int        // bytes of the longest token
 	made  []alphabet // [node] of all tokens that end there or below
+	long  []uint8    // [node] characters of the longest of these, as far as they are not other
 	nodes [256]int32 // below the root, by the byte that leads there
-	all   Mask       // the tokens
-	// [kind of characters, or of lengths] the tokens that have it
-	planes [kinds]Mask
+
+	planes [kinds]Mask    // [kind] the tokens that have such characters
+	upto   [most + 1]Mask // [n] those of up to n characters
+	rest   *trie          // of the tokens that are other; nil of itself
+	tails  *trie          // of rest: what follows the plain characters that its tokens begin with, by number in rest.ids
+	begun  []bool         // [node] of rest: nothing but whole plain characters leads to it
 }
 
 // maxToken bounds the bytes of a token that is text. The longest of published vocabularies have
@@ -65,10 +69,7 @@ type trie struct {
 const maxToken = 4096
 
 func newTrie(size int, text func(id int32) ([]byte, bool)) trie {
-	t := trie{text: make([][]byte, size), all: make(Mask, (size+63)/64)}
-	for i := range t.planes {
-		t.planes[i] = make(Mask, len(t.all))
-	}
+	t := trie{text: make([][]byte, size)}
 	for id := range int32(size) {
 		// A token without bytes would let an answer go on for ever.
 		if b, ok := text(id); ok && len(b) > 0 && len(b) <= maxToken {
@@ -77,6 +78,55 @@ func newTrie(size int, text func(id int32) ([]byte, bool)) trie {
 		}
 	}
 	slices.SortStableFunc(t.ids, func(a, b int32) int { return bytes.Compare(t.text[a], t.text[b]) })
+	t.grow()
+	for i := range t.planes {
+		t.planes[i] = make(Mask, (size+63)/64)
+	}
+	for i := range t.upto {
+		t.upto[i] = make(Mask, (size+63)/64)
+	}
+	t.rest = &trie{text: t.text}
+	for _, id := range t.ids {
+		w, bit := id>>6, uint64(1)<<(uint(id)&63)
+		made, long := alphabetOf(t.text[id])
+		for k := range t.planes {
+			if made>>k&1 != 0 {
+				t.planes[k][w] |= bit
+			}
+		}
+		for n := long; n <= most; n++ {
+			t.upto[n][w] |= bit
+		}
+		if made&other != 0 {
+			t.rest.ids = append(t.rest.ids, id)
+		}
+	}
+	t.rest.grow()
+	t.rest.cut()
+	return t
+}
+
+// cut makes the trie of the tails of t's tokens, and notes the nodes before them.
+func (t *trie) cut() {
+	t.tails = &trie{text: make([][]byte, len(t.ids))}
+	t.begun = make([]bool, len(t.chars))
+	for i, id := range t.ids {
+		n := plainStart(t.text[id])
+		t.tails.text[i] = t.text[id][n:]
+		if n < len(t.text[id]) {
+			t.tails.ids = append(t.tails.ids, int32(i))
+		}
+	}
+	slices.SortStableFunc(t.tails.ids, func(a, b int32) int { return bytes.Compare(t.tails.text[a], t.tails.text[b]) })
+	t.tails.grow()
+	for n := range t.chars { // by the first token below each
+		b := t.text[t.ids[t.from[n]]][:t.depth[n]+1]
+		t.begun[n] = plainStart(b) == len(b)
+	}
+}
+
+// grow makes the nodes of a trie of t.ids, which are in the order of their bytes.
+func (t *trie) grow() {
 	var open []int32 // the nodes of the last token, one for each of its bytes
 	var last []byte
 	for i, id := range t.ids {
@@ -96,14 +146,12 @@ func newTrie(size int, text func(id int32) ([]byte, bool)) trie {
 			t.depth = append(t.depth, uint16(d))
 			t.from = append(t.from, int32(i))
 			t.made = append(t.made, 0)
+			t.long = append(t.long, 0)
 		}
-		made := alphabetOf(b)
-		t.all[id>>6] |= 1 << (uint(id) & 63)
-		for k := range t.planes {
-			t.planes[k][id>>6] |= uint64(made>>k&1) << (uint(id) & 63)
-		}
+		made, long := alphabetOf(b)
 		for _, n := range open {
 			t.made[n] |= made
+			t.long[n] = max(t.long[n], uint8(long))
 		}
 		last = b
 		t.deep = max(t.deep, len(b))
@@ -115,5 +163,4 @@ func newTrie(size int, text func(id int32) ([]byte, bool)) trie {
 	for n := int32(0); n < int32(len(t.chars)); n = t.skip[n] {
 		t.nodes[t.chars[n]] = t.skip[n] - n
 	}
-	return t
 }
