@@ -36,6 +36,17 @@ func costs(c map[int]float64) []replay.Cost {
 	return out
 }
 
+// set gives a recording's passes the times of c.
+func (c *curve) set(r *replay.Recording) {
+	for k := range r.Channels {
+		by := c.Draft
+		if k == 0 {
+			by = c.Target
+		}
+		r.Channels[k].SetCosts(costs(by))
+	}
+}
+
 // A lab replays recordings in the time of curves.
 type lab struct {
 	names  []string
@@ -138,13 +149,7 @@ func (l *lab) replay(ctx context.Context, s *constants.Set, temperatures []float
 	out := speeds{}
 	for i, r := range l.all {
 		for _, c := range l.curves {
-			for k := range r.Channels {
-				by := c.Draft
-				if k == 0 {
-					by = c.Target
-				}
-				r.Channels[k].SetCosts(costs(by))
-			}
+			c.set(r)
 			if err := l.one(ctx, r, s, temperatures, methods, func(m method, x *bench.Measurement) {
 				at := prompt{l.names[i], c.Name, x.Temperature, x.Set, x.Prompt}
 				if out[at] == nil {

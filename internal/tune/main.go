@@ -4,6 +4,7 @@
 //
 //	go run ./internal/tune -part tune fit tune.rec      # fit, print, write infer/draft/constants/fitted.json
 //	go run ./internal/tune report report.rec other.rec  # half and twice of each, and regret, on other prompts
+//	go run ./internal/tune floor tune.rec               # how slow auto becomes, warm and cold, and what it pays for
 //
 // The constants of auto are its own, not in that file and not fitted: most trade the mean over prompts against the
 // slowest. They are varied in a build with variables in their place:
@@ -43,7 +44,7 @@ func main() {
 	flag.StringVar(&o.only, "only", "", "constants that auto varies, joined by commas; empty: all")
 	flag.BoolVar(&o.json, "json", false, "print JSON")
 	flag.Usage = func() {
-		fmt.Fprintln(os.Stderr, "usage: tune [flags] fit|report|auto RECORDING…\n       tune overlay DIRECTORY")
+		fmt.Fprintln(os.Stderr, "usage: tune [flags] fit|report|floor|auto RECORDING…\n       tune overlay DIRECTORY")
 		flag.PrintDefaults()
 	}
 	flag.Parse()
@@ -62,7 +63,7 @@ func main() {
 func run(ctx context.Context, what string, args []string, o *options) error {
 	var vary []setting
 	switch what {
-	case "fit", "report":
+	case "fit", "report", "floor":
 	case "overlay":
 		if len(args) != 1 {
 			return fmt.Errorf("overlay: %d arguments, want a directory", len(args))
@@ -78,7 +79,7 @@ func run(ctx context.Context, what string, args []string, o *options) error {
 			return err
 		}
 	default:
-		return fmt.Errorf("unknown command %q, want fit, report, auto or overlay", what)
+		return fmt.Errorf("unknown command %q, want fit, report, floor, auto or overlay", what)
 	}
 	l, err := open(args, o.costs)
 	if err != nil {
@@ -87,6 +88,12 @@ func run(ctx context.Context, what string, args []string, o *options) error {
 	switch what {
 	case "report":
 		r, err := l.report(ctx, constants.Fitted())
+		if err != nil {
+			return err
+		}
+		return show(os.Stdout, r, o.json)
+	case "floor":
+		r, err := l.floors(ctx, constants.Fitted())
 		if err != nil {
 			return err
 		}

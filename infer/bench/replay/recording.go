@@ -242,9 +242,9 @@ func (c *Channel) get(text int, tokens []int32, root int, path []int32) (*Candid
 	return nil, false
 }
 
-// seconds returns the cost of a pass of n rows, interpolated linearly between measured sizes
+// Seconds returns the cost of a pass of n rows, interpolated linearly between measured sizes
 // and extrapolated from the last two. It is never less than that of a smaller pass.
-func (c *Channel) seconds(n int) float64 {
+func (c *Channel) Seconds(n int) float64 {
 	if n < 1 || len(c.Costs) == 0 {
 		return 0
 	}

@@ -74,12 +74,16 @@ func (r *Replay) Run(ctx context.Context, c bench.Config) (*bench.Report, error)
 			}
 		}
 	}
+	around := c.Around
+	if around == nil {
+		around = func(_ *bench.Measurement, decode func() error) error { return decode() }
+	}
 	c.Around = func(x *bench.Measurement, decode func() error) error {
 		if r.text = r.rec.find(x.Set, x.Prompt, x.Temperature, x.Seed); r.text < 0 {
 			return fmt.Errorf("it was not recorded at temperature %v with seed %d", x.Temperature, x.Seed)
 		}
 		r.asked, r.missed = 0, 0
-		if err := decode(); err != nil {
+		if err := around(x, decode); err != nil {
 			return err
 		}
 		x.Asked, x.Missed, x.Peak = r.asked, r.missed, 0
@@ -128,7 +132,7 @@ func (r *Replay) Score(_ context.Context, jobs []infer.Job) ([]infer.Rows, error
 }
 
 func (r *Replay) spend(c *Channel, rows int) {
-	r.now = r.now.Add(time.Duration(c.seconds(rows) * float64(time.Second)))
+	r.now = r.now.Add(time.Duration(c.Seconds(rows) * float64(time.Second)))
 }
 
 // replayRows are the rows of one tree below the token at position root.
