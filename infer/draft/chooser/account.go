@@ -19,13 +19,16 @@ import (
 // where passes of its size are new.
 //
 // The draft model's reading of a prompt is more than that share of a short answer, though it often pays. It is lent,
-// while it has paid in most requests, up to a share of the time of the prompt's own passes and the answer.
+// while it has paid in most requests, up to a share of the time of the prompt's own passes and the answer. Until it has
+// paid in one, it comes out of the credit, so that an answer that nothing is known for loses no more than that. Where
+// the credit never suffices, since prompts are long, one request in some is lent the price all the same.
 type account struct {
 	gained  float64
 	tokens  int     // emitted
 	prefill float64 // plain rounds that the target's passes over the prompt took
 	ahead   float64 // tokens that the request is expected to emit
-	lent    float64 // for a draft model to read what has waited
+	lent    float64 // for a draft model to read what has waited, as much as it took
+	loan    float64 // the most that this round is lent of that
 }
 
 const (
@@ -35,11 +38,11 @@ const (
 	lendShare = 0.05 // the same for reading
 
 	pasts       = 16 // requests whose lengths are remembered
-	priorLength = 64 // tokens of an answer, before any is known,
-	priors      = 2  // as so many requests
+	priorLength = 48 // tokens of an answer, before so many are known
 
 	sound   = 0.7 // least share of requests that gained by a draft model, its reading included, for one to be lent to
 	soundOf = 2   // requests that are taken to have gained by one that nobody knows
+	starved = 8   // requests that could not pay for reading, one after another, before such a model is lent to
 )
 
 // funds returns how much the request can lose.
@@ -55,20 +58,18 @@ func (s *shared) end(c *account) {
 	}
 }
 
-// ahead returns how many tokens a request is expected to emit: the lower quartile of recent ones, since
-// what ends early has lost a larger share.
+// ahead returns how many tokens a request is expected to emit: as many as the shortest of recent ones,
+// since what ends early has lost a larger share.
 func (s *shared) ahead() float64 {
-	lengths := append(make([]float64, 0, pasts+priors), s.past[:min(s.ended, pasts)]...)
-	for range priors {
-		lengths = append(lengths, priorLength)
+	if s.ended < pasts {
+		return slices.Min(append([]float64{priorLength}, s.past[:s.ended]...))
 	}
-	slices.Sort(lengths)
-	return lengths[len(lengths)/4]
+	return slices.Min(s.past[:])
 }
 
 // lends returns what the request is lent so that c's draft model reads what has waited.
 func (a *chooser) lends(c *arm) float64 {
-	if c.won.Value(1, soundOf) < sound {
+	if c.won.Of == 0 && c.denied < starved || c.won.Value(1, soundOf) < sound {
 		return 0
 	}
 	return max(0, min(c.entry(a), lendShare*(a.prefill+a.ahead)-a.lent))
@@ -115,9 +116,9 @@ func (c charge) sum() float64 { return c.pass + c.draft + c.read + c.work }
 const (
 	outlier    = 1    // relative deviation that is other work of the machine
 	unheard    = 32   // plain rounds: a pass of a new size that takes longer was interrupted
-	newRow     = 0.1  // plain rounds that a row of a new size may cost more than expected
+	newRow     = 0.15 // plain rounds that a row of a new size may cost more than expected
 	firstDraft = 0.25 // assumed cost of a pass of a draft model, in plain rounds
-	firstRead  = 0.1  // and of reading a token, in those of the target's passes over the prompt
+	firstRead  = 0.25 // and of reading a token, in those of the target's passes over the prompt
 	readFade   = 0.9  // weight that a measure of it keeps with the next one, and with each request
 	cachedRead = 0.02 // the same in plain rounds if these took no time
 	near       = 16   // tokens that a draft model may read in any round

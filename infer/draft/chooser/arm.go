@@ -21,6 +21,7 @@ type record struct {
 	// Plain rounds that the draft model needs for a token that has waited.
 	reading cost.Ratio
 	won     cost.Ratio // requests that gained by it
+	denied  int        // requests that were to try it and could not pay, one after another
 	vain    int        // trials that did not pay, one after another
 	tried   int        // rounds
 	since   int        // rounds of others since
@@ -55,6 +56,7 @@ type arm struct {
 	mine   trials    // of this request
 	net    float64   // what this request has gained by its rounds
 	used   bool      // in this request
+	wanted bool      // in this request, but what it would have cost could not be paid
 	fresh  bool      // full belongs to this round
 	live   int       // of full
 	reach  int       // nodes that full is grown to; 0: as many as it may have

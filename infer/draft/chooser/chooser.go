@@ -127,7 +127,7 @@ func (a *chooser) Start(prompt []int32) error {
 	a.shared.Unlock()
 	for _, c := range a.all {
 		c.reach, c.fresh, c.laterNode, c.here, c.mine = 0, false, -1, cells{}, trials{}
-		c.net, c.used = 0, false
+		c.net, c.used, c.wanted = 0, false, false
 		if err := c.d.Start(prompt); err != nil {
 			return err
 		}
@@ -166,12 +166,16 @@ func (a *chooser) end() {
 	a.shared.Lock()
 	a.shared.end(&a.account)
 	for _, c := range a.all {
-		if c.used {
+		switch {
+		case c.used:
 			gained := 0.0
 			if c.net > 0 {
 				gained = 1
 			}
 			c.won.Fade(gained, 1, 0.9)
+			c.denied = 0
+		case c.wanted:
+			c.denied++
 		}
 	}
 	a.shared.Unlock()
@@ -200,7 +204,7 @@ func (a *chooser) Grow(p *infer.Proposal, rows []infer.Row, ch infer.Chance) ([]
 	}
 	a.shared.Lock()
 	defer a.shared.Unlock()
-	a.chosen, a.left, a.backlog, a.steps = -1, p.MaxDepth+1, p.Backlog, 0
+	a.chosen, a.left, a.backlog, a.steps, a.loan = -1, p.MaxDepth+1, p.Backlog, 0, 0
 	if a.meter.Level == 0 {
 		a.meter.Level = a.shared.level
 	}
@@ -270,14 +274,16 @@ func (a *chooser) further(p *infer.Proposal, rows []infer.Row, ch infer.Chance) 
 
 // limit bounds the passes of c's draft model in this round, and returns the bound of its tree.
 func (a *chooser) limit(c *arm) (nodes int) {
-	lent := a.lends(c)
-	most := utmost*a.funds() + lent - c.entry(a)
-	a.lent += lent
+	a.loan = a.lends(c)
+	most := utmost*a.funds() + a.loan - c.entry(a)
 	if c.tried < c.trial() {
 		most = min(most, firstLoss)
 	}
 	step := c.step.Value(firstDraft, 0.5)
 	a.most = int(max(1, min((most-a.extra(smallest))/step, tree.MaxNodes)))
+	if c.step.Of == 0 {
+		a.most = 1 // a pass may take many times as long as is assumed
+	}
 	// Drafts that are much longer than usual are likely to be accepted.
 	return a.within(most - min(float64(a.most)*step, max(most/2, 1.5*c.draft.Value(firstDraft, 0.5))))
 }
@@ -344,6 +350,7 @@ func (a *chooser) choose() {
 			a.chosen = i
 			return
 		}
+		c.wanted = c.wanted || c.burst > 0
 	}
 	if a.chosen >= 0 || probe == nil {
 		return
@@ -465,6 +472,7 @@ func (a *chooser) took(t infer.Timing) {
 		s.drafts = 0
 	}
 	x := a.charge(t)
+	a.lent += min(a.loan, x.read)
 	gained := float64(a.round) - 1 - x.sum()
 	a.gained += gained
 	extra := x.sum() - x.read // what other rounds are to expect

@@ -187,8 +187,9 @@ func TestWhatARequestMayLose(t *testing.T) {
 		{"with a loss that is all", account{tokens: 100, gained: -4}, nil, 0},
 		{"with what it was lent", account{tokens: 100, gained: -4, lent: 2}, nil, share*100 - 2},
 		{"where answers are short", account{}, short, share * 20},
-		{"where a quarter is", account{}, append([]int{20, 20, 20, 20, 20}, slices.Repeat([]int{90}, pasts-5)...), share * 20},
-		{"where few are", account{}, append([]int{20, 20}, slices.Repeat([]int{90}, pasts-2)...), share * 90},
+		{"where one is", account{}, append([]int{20}, slices.Repeat([]int{90}, pasts-1)...), share * 20},
+		{"where few are known, which are long", account{}, []int{90, 90}, share * priorLength},
+		{"where few are known, one of them short", account{}, []int{90, 20}, share * 20},
 		{"where they were once", account{}, append(short, slices.Repeat([]int{500}, pasts)...), share * 500},
 		{"where requests ended before their answers", account{}, slices.Repeat([]int{0}, pasts), share * priorLength},
 	} {
@@ -319,8 +320,8 @@ func TestReadingIsCharged(t *testing.T) {
 	}
 }
 
-// A request is lent the price of a draft model's reading while most before gained by it, and before
-// anything is known of it.
+// A request is lent the price of a draft model's reading while most before gained by it. Before anything is known of
+// it none is, unless many could not try it.
 func TestReadingIsLentWhileItPays(t *testing.T) {
 	for _, x := range []struct {
 		name    string
@@ -328,21 +329,93 @@ func TestReadingIsLentWhileItPays(t *testing.T) {
 		backlog int
 		lent    float64
 		want    float64
+		denied  int
 	}{
-		{"nothing is known", cost.Ratio{}, 66, 0, 50 * 0.02},
-		{"all have gained", cost.Ratio{Have: 5, Of: 5}, 66, 0, 50 * 0.02},
-		{"it has some already", cost.Ratio{Have: 5, Of: 5}, 660, 2, lendShare*(40+60) - 2},
-		{"too much waits", cost.Ratio{Have: 5, Of: 5}, 660, 0, lendShare * (40 + 60)},
-		{"some have lost", cost.Ratio{Have: 4, Of: 5}, 66, 0, 50 * 0.02},
-		{"half have lost", cost.Ratio{Have: 2.5, Of: 5}, 66, 0, 0},
+		{name: "nothing is known", backlog: 66},
+		{name: "nothing is known, and some could not pay", backlog: 66, denied: starved - 1},
+		{name: "nothing is known, and many could not pay", backlog: 66, denied: starved, want: 50 * 0.02},
+		{"all have gained", cost.Ratio{Have: 5, Of: 5}, 66, 0, 50 * 0.02, 0},
+		{"it has some already", cost.Ratio{Have: 5, Of: 5}, 660, 2, lendShare*(40+60) - 2, 0},
+		{"too much waits", cost.Ratio{Have: 5, Of: 5}, 660, 0, lendShare * (40 + 60), 0},
+		{"some have lost", cost.Ratio{Have: 4, Of: 5}, 66, 0, 50 * 0.02, 0},
+		{"half have lost", cost.Ratio{Have: 2.5, Of: 5}, 66, 0, 0, 0},
 	} {
-		c := &arm{record: &record{asks: true, won: x.won}}
+		c := &arm{record: &record{asks: true, won: x.won, denied: x.denied}}
 		c.reading, c.step = cost.Ratio{Have: 0.02e9, Of: 1e9}, cost.Ratio{Have: 0.1e9, Of: 1e9}
 		a := tenth(c)
 		a.account = account{prefill: 40, ahead: 60, lent: x.lent}
 		if a.backlog = x.backlog; math.Abs(a.lends(c)-x.want) > 1e-4 {
 			t.Errorf("%s: lent %.3f, want %.3f", x.name, a.lends(c), x.want)
 		}
+	}
+}
+
+// What a request was lent is no more than reading took: a round that was lent the price and read nothing, or less,
+// leaves the rest unlent.
+func TestNoMoreIsLentThanReadingTook(t *testing.T) {
+	for _, x := range []struct {
+		name string
+		took time.Duration // of the draft model
+		want float64
+	}{
+		{"its draft model was not asked", 0, 0},
+		{"reading was cheaper", 600 * time.Microsecond, 0.4},
+		{"reading was dearer", 1700 * time.Microsecond, 1},
+	} {
+		c := armOf([4]float64{0.5})
+		c.asks, c.tried, c.won = true, 20, cost.Ratio{Have: 5, Of: 5}
+		c.draft, c.step = cost.Ratio{Have: 2e6, Of: 1e7}, cost.Ratio{Have: 2e6, Of: 2e7}
+		c.reading = cost.Ratio{Have: 0.01e9, Of: 1e9}
+		a := tenth(c)
+		a.meter = cost.Meter{Level: 1e-3, N: 100}
+		a.ahead, a.backlog, a.chosen, a.round = 64, 100+near, 0, 1
+		a.limit(c)
+		if x.took > 0 {
+			a.steps = 2
+		}
+		a.took(infer.Timing{Rows: 1, Nodes: 1, Verify: time.Millisecond, Draft: x.took})
+		if !close1(a.lent, x.want) {
+			t.Errorf("%s: %.3f lent, want %.3f", x.name, a.lent, x.want)
+		}
+	}
+}
+
+// The first round with a draft model makes one pass: nobody knows what one takes.
+func TestTheFirstDraftIsOnePass(t *testing.T) {
+	for _, known := range []bool{false, true} {
+		c := armOf([4]float64{0.5})
+		a := tenth(c)
+		a.account = account{gained: 20}
+		if known {
+			c.tried, c.step, c.draft = 20, cost.Ratio{Have: 0.1e9, Of: 1e9}, cost.Ratio{Have: 0.1e9, Of: 1e9}
+		}
+		if a.limit(c); (a.most == 1) == known {
+			t.Errorf("%d passes at most, with what they take known: %v", a.most, known)
+		}
+	}
+}
+
+// Requests that could not pay for trying a draft model are counted until one tries it.
+func TestRequestsThatCouldNotPayAreCounted(t *testing.T) {
+	c := newArm(&record{asks: true}, "asker", &asker{})
+	a := tenth(c)
+	a.meter = cost.Meter{Level: 1e-3, N: 100}
+	a.perToken = 1
+	for range 3 {
+		a.account, c.wanted = account{tokens: 9, ahead: 9}, false
+		a.backlog = 1000
+		a.choose()
+		if a.chosen >= 0 {
+			t.Fatal("it was tried")
+		}
+		a.end()
+	}
+	if c.denied != 3 {
+		t.Errorf("%d requests counted, want 3", c.denied)
+	}
+	c.wanted, c.used = true, true
+	if a.end(); c.denied != 0 {
+		t.Errorf("%d requests counted after one that tried it", c.denied)
 	}
 }
 
