@@ -1,5 +1,6 @@
 // Package quantize writes models with smaller weights: q8, which has 8-bit integers and
-// a float16 scale for every 32 of a row (docs/formats.md), or bfloat16.
+// a float16 scale for every 32 of a row (docs/formats.md), q4, which has 4-bit integers in the
+// blocks of GGUF files, or bfloat16.
 package quantize
 
 import (
@@ -45,14 +46,15 @@ var files = [...]string{
 const chunk = 4 << 20
 
 // Model writes the model in dir to the new or empty directory out, whole or not at all,
-// with its matrices as Q8 or BF16. Vectors and other files are unchanged, and with Q8 routers of
-// experts and the up-projection of latent attention, which are not rounded when they are loaded. dir may be a GGUF
-// file, or have experts in MXFP4; q8 keeps the integers and scales of their blocks where it has them. The file
+// with its matrices as Q8, Q4 or BF16. Vectors and other files are unchanged, and with Q8 and Q4 routers of
+// experts and the up-projection of latent attention, which are not rounded when they are loaded. With Q4, matrices
+// of whole blocks of a row are in Q4_K, or in Q4_0; embedding and LM head, and all others, are q8. dir may be a GGUF
+// file, or have experts in MXFP4; the integers and scales of their blocks are kept where the new type has them. The file
 // records the hash of the original weights, so heads trained for these also run with
 // the new ones. The weights are read twice and are never all in memory together.
 func Model(ctx context.Context, dir, out string, as compute.DType) (*Result, error) {
-	if as != compute.Q8 && as != compute.BF16 {
-		return nil, fmt.Errorf("quantize to %v, want Q8 or BF16", as)
+	if as != compute.Q8 && as != compute.Q4 && as != compute.BF16 {
+		return nil, fmt.Errorf("quantize to %v, want Q8, Q4 or BF16", as)
 	}
 	spec, err := arch.Load(dir)
 	if err != nil {
@@ -63,14 +65,14 @@ func Model(ctx context.Context, dir, out string, as compute.DType) (*Result, err
 		return nil, err
 	}
 	defer func() { _ = set.Close() }() // read-only
-	if quantized(set) {
-		return nil, fmt.Errorf("%s: the weights are q8 already", dir)
+	if dt := quantized(set); dt != "" {
+		return nil, fmt.Errorf("%s: the weights are %s already", dir, dt)
 	}
 	to, err := durable.NewDir(out)
 	if err != nil {
 		return nil, err
 	}
-	r, err := convert(ctx, set, to, as, chunk, unrounded(spec, as))
+	r, err := convert(ctx, set, to, as, chunk, plans(spec, as))
 	for _, name := range append(files[:], "config.json") { // last: without it the directory is not a model
 		if err == nil {
 			err = copyFile(to, dir, name)
@@ -86,13 +88,21 @@ func Model(ctx context.Context, dir, out string, as compute.DType) (*Result, err
 	return r, nil
 }
 
-// quantized says whether Model wrote the set's weights, as q8. Blocks of other formats are not those.
-func quantized(set *safetensors.Set) bool {
-	return slices.ContainsFunc(set.Names(), func(name string) bool {
+// quantized returns the type of the set's weights if Model wrote them as integers, and otherwise "".
+// Blocks of other formats are not those.
+func quantized(set *safetensors.Set) string {
+	q8 := slices.ContainsFunc(set.Names(), func(name string) bool {
 		of, isScale := strings.CutSuffix(name, model.ScaleSuffix)
 		ints, ok := set.Describe(of)
 		return isScale && ok && ints.DType == "I8"
 	})
+	switch {
+	case q8 && len(model.FourBit(set)) > 0:
+		return "q4"
+	case q8:
+		return "q8"
+	}
+	return ""
 }
 
 func copyFile(to *durable.Dir, dir, name string) error {
@@ -111,14 +121,21 @@ type piece struct {
 	safetensors.Tensor                    // without Data
 	from               safetensors.Tensor // without Data until it is written
 	scales             bool               // the scales of a quantised matrix
+	blocks             *ggml.Type         // of 4-bit integers, or nil
 }
 
-// unrounded returns the matrices that a model does not hold as integers, and that stay as they are
-// stored if the others become Q8: routers, and the up-projection of latent attention.
-func unrounded(spec *arch.Spec, as compute.DType) map[string]bool {
-	names := make(map[string]bool)
-	if as != compute.Q8 {
-		return names
+// A plan says which matrices are not converted like the others.
+type plan struct {
+	stored map[string]bool // stay as they are stored
+	eight  map[string]bool // are q8 if the others become Q4
+}
+
+// plans returns the matrices that a model does not hold as integers, routers and the up-projection of latent
+// attention, and those that every token's logits depend on most directly: embedding and LM head.
+func plans(spec *arch.Spec, as compute.DType) plan {
+	p := plan{make(map[string]bool), make(map[string]bool)}
+	if as == compute.BF16 {
+		return p
 	}
 	specs := []*arch.Spec{spec}
 	if own, err := spec.MTPFor(); err == nil {
@@ -128,22 +145,28 @@ func unrounded(spec *arch.Spec, as compute.DType) map[string]bool {
 		for _, t := range s.Tensors() {
 			switch t.Role {
 			case arch.Router, arch.SharedRouter, arch.KVUp:
-				names[t.Name] = true
+				p.stored[t.Name] = true
+			case arch.Embed, arch.LMHead:
+				p.eight[t.Name] = true
 			}
 		}
 	}
-	return names
+	return p
 }
 
-func convert(ctx context.Context, set *safetensors.Set, to *durable.Dir, as compute.DType, chunk int, keep map[string]bool) (*Result, error) {
+func convert(ctx context.Context, set *safetensors.Set, to *durable.Dir, as compute.DType, chunk int, how plan) (*Result, error) {
 	r := &Result{DType: strings.ToLower(as.String())}
 	pieces := make(map[string]piece)
 	var all []safetensors.Tensor
 	for _, name := range set.Names() {
 		t, _ := set.Describe(name)
 		r.From += int64(t.Size())
-		made := planned(t, as)
-		if keep[name] {
+		to := as
+		if how.eight[name] && as == compute.Q4 {
+			to = compute.Q8
+		}
+		made := planned(t, to)
+		if how.stored[name] {
 			made = nil
 		}
 		if made == nil {
@@ -191,6 +214,12 @@ func planned(t safetensors.Tensor, as compute.DType) []piece {
 	if as == compute.BF16 {
 		return []piece{{Tensor: safetensors.Tensor{Name: t.Name, DType: "BF16", Shape: t.Shape}, from: t}}
 	}
+	if as == compute.Q4 {
+		if b := blocksFor(t); b != nil {
+			shape := []int{t.Shape[0], t.Shape[1] / b.Elems * b.Size}
+			return []piece{{Tensor: safetensors.Tensor{Name: t.Name + safetensors.BlocksSuffix(b.Name), DType: "U8", Shape: shape}, from: t, blocks: b}}
+		}
+	}
 	scales := []int{t.Shape[0], kern.Q8Blocks(t.Shape[1])}
 	return []piece{
 		{Tensor: safetensors.Tensor{Name: t.Name, DType: "I8", Shape: t.Shape}, from: t},
@@ -198,9 +227,27 @@ func planned(t safetensors.Tensor, as compute.DType) []piece {
 	}
 }
 
+// blocksFor returns the type of blocks that t becomes with Q4: its own if that has 4 bits, nil if it is in other
+// blocks or its rows are not whole ones.
+func blocksFor(t safetensors.Tensor) *ggml.Type {
+	own := ggml.Blocks(t.DType)
+	if own != nil {
+		if own.FourBit() == compute.NotFourBit {
+			return nil
+		}
+		return own
+	}
+	for _, name := range []string{"Q4_K", "Q4_0"} {
+		if b := ggml.Blocks(name); t.Shape[1] > 0 && t.Shape[1]%b.Elems == 0 {
+			return b
+		}
+	}
+	return nil
+}
+
 // write converts a piece, rows of about chunk elements at a time.
 func (p *piece) write(ctx context.Context, w io.Writer, chunk int) error {
-	if p.DType == p.from.DType && !p.scales {
+	if p.DType == p.from.DType && !p.scales || p.blocks != nil && p.from.DType == p.blocks.Name {
 		for part := range slices.Chunk(p.from.Data, chunk) {
 			if err := ctx.Err(); err != nil {
 				return err
@@ -241,7 +288,7 @@ func (p *piece) write(ctx context.Context, w io.Writer, chunk int) error {
 // that is so.
 func (p *piece) kept(rows safetensors.Tensor) ([]byte, bool) {
 	b := ggml.Blocks(rows.DType)
-	if b == nil || p.DType == "BF16" {
+	if b == nil || p.DType != "I8" && !p.scales {
 		return nil, false
 	}
 	n := rows.Len()
@@ -259,6 +306,11 @@ func (p *piece) kept(rows safetensors.Tensor) ([]byte, bool) {
 func (p *piece) encode(x []float32, n, cols int) []byte {
 	if p.DType == "BF16" {
 		return safetensors.BF16(p.Name, x, n, cols).Data
+	}
+	if p.blocks != nil {
+		b := make([]byte, n*p.Shape[1])
+		p.blocks.Encode(b, x)
+		return b
 	}
 	blocks := kern.Q8Blocks(cols)
 	ints, scales := make([]byte, n*cols), make([]byte, 2*n*blocks)

@@ -72,7 +72,7 @@ func TestAStreamedModelEqualsTheOneConvertedAtOnce(t *testing.T) {
 				if err != nil {
 					t.Fatal(err)
 				}
-				if _, err := convert(t.Context(), set, to, as, chunk, nil); err != nil {
+				if _, err := convert(t.Context(), set, to, as, chunk, plan{}); err != nil {
 					t.Fatal(err)
 				}
 				if err := to.Commit(); err != nil {
@@ -219,14 +219,14 @@ func TestWhatAMixtureDoesNotRoundStays(t *testing.T) {
 		}
 	}
 	spec := modeltest.Of("deepseek_v3").Spec()
-	kept := unrounded(spec, compute.Q8)
+	kept := plans(spec, compute.Q8).stored
 	for _, name := range []string{"model.layers.1.self_attn.kv_b_proj.weight", "model.layers.1.mlp.gate.weight", "model.layers.2.self_attn.kv_b_proj.weight", "model.layers.2.mlp.gate.weight"} {
 		if !kept[name] {
 			t.Errorf("%s is rounded: kept are %v", name, kept)
 		}
 	}
-	if len(kept) != 5 || len(unrounded(spec, compute.BF16)) != 0 {
-		t.Errorf("kept are %v, and %v as bfloat16", kept, unrounded(spec, compute.BF16))
+	if len(kept) != 5 || len(plans(spec, compute.BF16).stored) != 0 {
+		t.Errorf("kept are %v, and %v as bfloat16", kept, plans(spec, compute.BF16).stored)
 	}
 }
 
@@ -294,5 +294,91 @@ func TestRoutersOfIntegersLoad(t *testing.T) {
 	ints, _ = rounded(modeltest.Tensors(spec, false, 5), "kv_b_proj.weight")
 	if _, err := model.New(spec, safetensors.Of("weights", ints...), dev, opt); err == nil || !strings.Contains(err.Error(), `kv_b_proj.weight" is I8, want F32, F16, BF16 or blocks`) {
 		t.Errorf("an up-projection of integers: %v", err)
+	}
+}
+
+// A model quantised to 4 bits loads with the bits that its blocks have in a set in memory, matrices whose
+// rows are not whole blocks are q8, and so are the embedding and the LM head.
+func TestFourBitModels(t *testing.T) {
+	c := modeltest.Default()
+	c.Hidden, c.FFN = 256, 96 // Q4_K, and Q4_0 in the down projection
+	dir, out := modeltest.Random(t, c, 1), filepath.Join(t.TempDir(), "q4")
+	r, err := Model(t.Context(), dir, out, compute.Q4)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if r.DType != "q4" || r.Matrices != 2+2*7 {
+		t.Errorf("%+v, want 16 matrices as q4", r)
+	}
+	from, err := safetensors.OpenDir(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer from.Close()
+	to, err := safetensors.OpenDir(out)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer to.Close()
+	want := map[string]string{
+		"model.embed_tokens.weight": "I8", "lm_head.weight": "I8", "model.norm.weight": "F32",
+		"model.layers.1.self_attn.q_proj.weight": "Q4_K", "model.layers.0.mlp.down_proj.weight": "Q4_0",
+	}
+	for name, dtype := range want {
+		is, _ := to.Describe(name)
+		was, _ := from.Describe(name)
+		if is.DType != dtype || !slices.Equal(is.Shape, was.Shape) {
+			t.Errorf("%s is %s of shape %v, want %s of %v", name, is.DType, is.Shape, dtype, was.Shape)
+		}
+	}
+	dev, err := cpu.New(cpu.Default())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer dev.Close()
+	opt := model.Default()
+	opt.DType = compute.Q4
+	m, err := model.Load(out, dev, opt)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer m.Close()
+	if m.Function().Weights != "q4" {
+		t.Errorf("weights are %s, want q4", m.Function().Weights)
+	}
+	if _, err := Model(t.Context(), out, filepath.Join(t.TempDir(), "again"), compute.Q8); err == nil || !strings.Contains(err.Error(), "q4 already") {
+		t.Errorf("%v, want an error that says q4 already", err)
+	}
+}
+
+// The blocks of a GGUF file are kept, byte for byte.
+func TestFourBitBlocksOfAFileAreKept(t *testing.T) {
+	path, out := golden.File(t, "gguf/llama3-Q4_K_M.gguf"), filepath.Join(t.TempDir(), "q4")
+	if _, err := Model(t.Context(), path, out, compute.Q4); err != nil {
+		t.Fatal(err)
+	}
+	from, err := safetensors.OpenDir(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer from.Close()
+	to, err := safetensors.OpenDir(out)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer to.Close()
+	kept := 0
+	for _, name := range from.Names() {
+		was, _ := from.Tensor(name)
+		is, _ := to.Tensor(name)
+		if is.DType != "Q4_K" {
+			continue
+		}
+		if kept++; was.DType != "Q4_K" || !bytes.Equal(was.Data, is.Data) {
+			t.Errorf("%s: was %s and has other bytes now", name, was.DType)
+		}
+	}
+	if kept == 0 {
+		t.Error("no matrix is in Q4_K")
 	}
 }

@@ -45,7 +45,8 @@ var shares = map[string][]share{
 
 // takeApart replaces the tensors of all experts of a layer by those of each expert, as other
 // families have them: "….mlp.experts.3.gate_proj.weight" and its bias. Blocks of MXFP4 are in the
-// order of GGUF's then, with the same values.
+// order of GGUF's then, with the same values. Matrices that are stored in blocks of 4-bit integers get the
+// names that a GGUF file gives them.
 func (s *Set) takeApart() error {
 	for _, name := range s.names {
 		for stack, all := range shares {
@@ -58,10 +59,47 @@ func (s *Set) takeApart() error {
 			}
 		}
 	}
-	if len(s.views) > 0 {
+	blocks, err := s.blocks()
+	if err != nil {
+		return err
+	}
+	if len(s.views) > 0 || blocks {
 		s.names = slices.Sorted(maps.Keys(s.tensors))
 	}
 	return nil
+}
+
+// BlocksSuffix returns what the name of a matrix in blocks of a type, such as "Q4_K", ends in in a file,
+// where it is U8 [rows][bytes of a row's blocks]: "X.weight" is stored as "X.weight_q4_k".
+func BlocksSuffix(dtype string) string { return "_" + strings.ToLower(dtype) }
+
+// blocks gives matrices that are stored in blocks their names, types and shapes, and says whether
+// there are any.
+func (s *Set) blocks() (some bool, err error) {
+	for _, dtype := range []string{"Q4_0", "Q4_K"} {
+		b := ggml.Blocks(dtype)
+		for _, stored := range s.names {
+			name, ok := strings.CutSuffix(stored, ".weight"+BlocksSuffix(dtype))
+			if !ok {
+				continue
+			}
+			name += ".weight"
+			t := s.tensors[stored]
+			if t.DType != "U8" || len(t.Shape) != 2 || t.Shape[1]%b.Size != 0 {
+				return false, fmt.Errorf("%s: tensor %q is %s of shape %v, want U8 of [rows][bytes], whole blocks of %d bytes", s.File(stored), stored, t.DType, t.Shape, b.Size)
+			}
+			if _, dup := s.tensors[name]; dup {
+				return false, fmt.Errorf("%s: tensor %q is there beside %q, which has the same weights", s.File(stored), name, stored)
+			}
+			s.tensors[name] = Tensor{Name: name, DType: dtype, Shape: []int{t.Shape[0], t.Shape[1] / b.Size * b.Elems}, Data: t.Data}
+			if f, ok := s.files[stored]; ok {
+				s.files[name] = f
+			}
+			delete(s.tensors, stored)
+			some = true
+		}
+	}
+	return some, nil
 }
 
 // apart returns s after takeApart, or closes it.

@@ -185,3 +185,44 @@ func TestStackedExpertsOfOtherShapesAreRefused(t *testing.T) {
 		t.Errorf("two billion experts: %v", err)
 	}
 }
+
+// Matrices in blocks of 4-bit integers get their names and types, and what is not such blocks is refused.
+func TestBlocksOf4BitsAreStored(t *testing.T) {
+	open := func(ts ...Tensor) (*Set, error) {
+		dir := t.TempDir()
+		if err := WriteFile(filepath.Join(dir, "model.safetensors"), nil, ts...); err != nil {
+			t.Fatal(err)
+		}
+		return OpenDir(dir)
+	}
+	u8 := func(name string, rows, cols int) Tensor {
+		return Tensor{Name: name, DType: "U8", Shape: []int{rows, cols}, Data: make([]byte, rows*cols)}
+	}
+	s, err := open(u8("a.weight_q4_k", 3, 288), u8("b.weight_q4_0", 2, 54))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	for name, want := range map[string]string{"a.weight": "Q4_K [3 512]", "b.weight": "Q4_0 [2 96]"} {
+		x, ok := s.Tensor(name)
+		if got := fmt.Sprint(x.DType, " ", x.Shape); !ok || got != want || len(x.Data) != x.Size() {
+			t.Errorf("%s is %s of %d bytes, want %s", name, got, len(x.Data), want)
+		}
+	}
+	if len(s.Names()) != 2 {
+		t.Errorf("names are %v", s.Names())
+	}
+	for want, ts := range map[string][]Tensor{
+		"whole blocks of 144 bytes":        {u8("a.weight_q4_k", 3, 280)},
+		`"a.weight" is there beside`:       {u8("a.weight_q4_0", 3, 18), F32("a.weight", make([]float32, 96), 3, 32)},
+		`"a.weight_q4_0" is F32 of shape`:  {F32("a.weight_q4_0", make([]float32, 54), 3, 18)},
+		"want U8 of [rows][bytes], whole ": {{Name: "a.weight_q4_0", DType: "U8", Shape: []int{36}, Data: make([]byte, 36)}},
+	} {
+		if s, err := open(ts...); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%v, want an error with %q", err, want)
+			if s != nil {
+				s.Close()
+			}
+		}
+	}
+}

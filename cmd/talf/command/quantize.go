@@ -18,9 +18,10 @@ func newQuantize(a *app) *cobra.Command {
 		Use:   "quantize --model DIR --out DIR",
 		Short: "Write a model with smaller weights",
 		Long: `Quantize writes a copy of a model whose matrices are stored as q8 (8-bit integers
-with a float16 scale for every 32 elements of a row) or as bf16. Vectors and other
-files stay as they are; with q8, routers of experts and the up-projection of latent attention
-do, too. A draft head trained for the model works with the copy too.
+with a float16 scale for every 32 elements of a row), q4 (4-bit integers in blocks of 256 or
+32 elements, which --dtype q4 keeps; embedding and LM head are q8) or as bf16. Vectors and other
+files stay as they are; with q8 and q4, routers of experts and the up-projection of latent
+attention do, too. A draft head trained for the model works with the copy too.
 
 The --dtype flag of other commands quantises each time a model is loaded; a
 quantised copy saves that time, and disk space.`,
@@ -30,8 +31,8 @@ quantised copy saves that time, and disk space.`,
 			if err := cli.Need(cmd, "model", "out"); err != nil {
 				return err
 			}
-			if t := compute.DType(dt); t != compute.Q8 && t != compute.BF16 {
-				return usagef("--dtype is %s, want q8 or bf16", &dt)
+			if t := compute.DType(dt); t != compute.Q8 && t != compute.Q4 && t != compute.BF16 {
+				return usagef("--dtype is %s, want q8, q4 or bf16", &dt)
 			}
 			path, err := checkpoints.FindModel(dir)
 			if err != nil {
@@ -52,7 +53,7 @@ quantised copy saves that time, and disk space.`,
 	f := c.Flags()
 	f.StringVar(&dir, "model", "", "model directory in Hugging Face layout")
 	f.StringVar(&out, "out", "", "directory to write, new or empty")
-	f.Var(&dt, "dtype", "type of the new weights: q8 or bf16")
+	f.Var(&dt, "dtype", "type of the new weights: q8, q4 or bf16")
 	f.BoolVar(&asJSON, "json", false, "print JSON")
 	return c
 }

@@ -94,7 +94,7 @@ func TestQuantizeRefusals(t *testing.T) {
 	talftest.OK(t, "", "quantize", "--model", dir, "--out", out)
 	talftest.Run(t, "", "quantize", "--model", dir, "--out", out).Refuses(t, 1, "not empty")
 	talftest.Run(t, "", "quantize", "--model", out, "--out", filepath.Join(t.TempDir(), "x")).Refuses(t, 1, "q8 already")
-	talftest.Run(t, "", "quantize", "--model", dir, "--out", filepath.Join(t.TempDir(), "x"), "--dtype", "f32").Refuses(t, ExitUsage, "q8 or bf16")
+	talftest.Run(t, "", "quantize", "--model", dir, "--out", filepath.Join(t.TempDir(), "x"), "--dtype", "f32").Refuses(t, ExitUsage, "q8, q4 or bf16")
 	talftest.Run(t, "", "generate", "--model", dir, "--prompt", "x", "--dtype", "q5").Refuses(t, ExitUsage, "f32, bf16, q8, q4")
 	talftest.Run(t, "", "generate", "--model", dir, "--prompt", "x", "--dtype", "q4").Refuses(t, ExitFailure, "Q4_0 or Q4_K")
 	talftest.Run(t, "", "generate", "--model", dir, "--prompt", "x", "--act-bits", "4").Refuses(t, ExitUsage, "8 or 16")
