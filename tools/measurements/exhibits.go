@@ -32,6 +32,7 @@ var exhibits = []*exhibit{
 	{"structured", "docs/measurements/structured.md", "speed-ups with answers in a schema and without", drafting, []*step{ordersHead, ordersLM}, runStructured},
 	{"losses", "docs/measurements/losses.md", "losses after as much processor time from one start, three seeds, gsm10m", drafting, large.needs(), large.run},
 	{"losses-quickstart", "docs/measurements/losses.md", "the same with the target and the text of quickstart", append(slices.Clone(drafting), "internal/quickstart"), small.needs(), small.run},
+	{"ablation", "docs/measurements/ablation.md", "variants of losses that change one thing, after as much processor time from one start, three seeds, gsm10m", drafting, ablationNeeds(), runAblation},
 }
 
 // sets are the prompts that mklarge writes, in the order of the tables.

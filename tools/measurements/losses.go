@@ -213,13 +213,13 @@ func (c *course) pace(ctx context.Context, l *lab) (map[string]float64, error) {
 	if err := os.RemoveAll(filepath.Join(l.root, out)); err != nil {
 		return nil, err
 	}
-	return relative(rounds)
+	return ratios(rounds)
 }
 
-// relative divides the costs of each round by that of pacer, and takes medians.
-func relative(rounds []map[string]float64) (map[string]float64, error) {
+// ratios divides the costs of each round by that of pacer, and takes medians.
+func ratios(rounds []map[string]float64) (map[string]float64, error) {
 	out := map[string]float64{}
-	for _, loss := range lossNames {
+	for loss := range rounds[0] {
 		var ratios []float64
 		for _, cost := range rounds {
 			if !(cost[loss] > 0 && cost[pacer] > 0) {

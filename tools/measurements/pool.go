@@ -69,6 +69,17 @@ func (s shares) bySeed(o shares) []float64 {
 	return out
 }
 
+// only are the shares of some prompts.
+func (s shares) only(at []int) shares {
+	out := make(shares, len(s))
+	for i, seed := range s {
+		for _, j := range at {
+			out[i] = append(out[i], seed[j])
+		}
+	}
+	return out
+}
+
 // resample returns a statistic of n prompts and its 95% interval: percentiles over 2000 samples of n
 // prompts drawn with replacement, as package talf/internal/stats computes them, which this module
 // does not have. stat gets how often each prompt is in the sample.
@@ -119,6 +130,16 @@ type pool struct {
 	tau     map[drafted]shares // tokens in passes of the target
 	hits    map[ranked]shares  // correct guesses in all, of each text instead of each prompt
 	ece     map[ranked][]float64
+}
+
+// within are the prompts of a set, as indices.
+func (p *pool) within(set string) (at []int) {
+	for i, u := range p.prompts {
+		if u.set == set {
+			at = append(at, i)
+		}
+	}
+	return at
 }
 
 // A rankLine is a head on its own tokens of one rank, as talf bench --ranks writes it.

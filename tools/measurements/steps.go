@@ -21,50 +21,53 @@ const (
 
 var answers = &step{
 	name: "answers", of: fmt.Sprint(answersOf), code: []string{"compute", "infer", "model", "internal/demo"},
-	run: func(ctx context.Context, l *lab) error {
-		all, err := os.ReadFile(filepath.Join(l.root, l.work, "prompts", "training.jsonl"))
-		if err != nil {
-			return err
+	run: func(ctx context.Context, l *lab) error { return l.answer(ctx, "", answersOf) },
+}
+
+// answer writes the target's greedy answers to the first n prompts of training.jsonl.
+func (l *lab) answer(ctx context.Context, prefix string, n int) error {
+	all, err := os.ReadFile(filepath.Join(l.root, l.work, "prompts", "training.jsonl"))
+	if err != nil {
+		return err
+	}
+	lines, most := bytes.SplitAfter(all, []byte("\n")), l.amount(n)
+	if len(lines) < most {
+		return fmt.Errorf("training.jsonl has %d prompts, want %d", len(lines), most)
+	}
+	asked, unsorted := l.path(prefix+"asked.jsonl"), l.path(prefix+"answers.part.jsonl")
+	if err := os.WriteFile(filepath.Join(l.root, asked), bytes.Join(lines[:most], nil), 0o644); err != nil {
+		return err
+	}
+	// generate goes on where a file of answers ends: those of other code must not stay.
+	if err := os.RemoveAll(filepath.Join(l.root, unsorted)); err != nil {
+		return err
+	}
+	if _, err := l.run(ctx, "generate", "--model", l.path("gsm10m"), "--prompts", asked, "--max-tokens", "128", "--method", "ar", "--batch", "48", "--out", unsorted); err != nil {
+		return err
+	}
+	// In the order of the prompts, whichever ended first.
+	b, err := os.ReadFile(filepath.Join(l.root, unsorted))
+	if err != nil {
+		return err
+	}
+	type answer struct {
+		Index int `json:"index"`
+		line  []byte
+	}
+	var got []answer
+	for line := range bytes.Lines(b) {
+		a := answer{line: line}
+		if err := json.Unmarshal(line, &a); err != nil {
+			return fmt.Errorf("%s: %w", unsorted, err)
 		}
-		lines, most := bytes.SplitAfter(all, []byte("\n")), l.amount(answersOf)
-		if len(lines) < most {
-			return fmt.Errorf("training.jsonl has %d prompts, want %d", len(lines), most)
-		}
-		asked, unsorted := l.path("asked.jsonl"), l.path("answers.part.jsonl")
-		if err := os.WriteFile(filepath.Join(l.root, asked), bytes.Join(lines[:most], nil), 0o644); err != nil {
-			return err
-		}
-		// generate goes on where a file of answers ends: those of other code must not stay.
-		if err := os.RemoveAll(filepath.Join(l.root, unsorted)); err != nil {
-			return err
-		}
-		if _, err := l.run(ctx, "generate", "--model", l.path("gsm10m"), "--prompts", asked, "--max-tokens", "128", "--method", "ar", "--batch", "48", "--out", unsorted); err != nil {
-			return err
-		}
-		// In the order of the prompts, whichever ended first.
-		b, err := os.ReadFile(filepath.Join(l.root, unsorted))
-		if err != nil {
-			return err
-		}
-		type answer struct {
-			Index int `json:"index"`
-			line  []byte
-		}
-		var got []answer
-		for line := range bytes.Lines(b) {
-			a := answer{line: line}
-			if err := json.Unmarshal(line, &a); err != nil {
-				return fmt.Errorf("%s: %w", unsorted, err)
-			}
-			got = append(got, a)
-		}
-		slices.SortFunc(got, func(a, b answer) int { return a.Index - b.Index })
-		var sorted bytes.Buffer
-		for _, a := range got {
-			sorted.Write(a.line)
-		}
-		return os.WriteFile(filepath.Join(l.root, l.path("answers.jsonl")), sorted.Bytes(), 0o644)
-	},
+		got = append(got, a)
+	}
+	slices.SortFunc(got, func(a, b answer) int { return a.Index - b.Index })
+	var sorted bytes.Buffer
+	for _, a := range got {
+		sorted.Write(a.line)
+	}
+	return os.WriteFile(filepath.Join(l.root, l.path(prefix+"answers.jsonl")), sorted.Bytes(), 0o644)
 }
 
 var labels = &step{
