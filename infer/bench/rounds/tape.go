@@ -25,6 +25,7 @@ type Tape struct {
 	calls  []call
 	ints   []int32 // of the calls' trees and paths
 	hidden []model.Feature
+	allows []allowed
 	rounds []Round
 	open   Round // the round in progress
 }
@@ -46,6 +47,14 @@ type call struct {
 	later       bool // what nobody asks about is left unread
 	from, width int
 	full        bool
+	held        bool // the ask said what may follow
+	allow, have int  // of the tape's allows: the first, and how many
+}
+
+// An allowed is what may follow a node, which many nodes have in common.
+type allowed struct {
+	node  int
+	words []uint64 // nil: everything
 }
 
 type callKind uint8
@@ -99,7 +108,7 @@ func (t *Tape) appendPath(dst []int, s noted) []int {
 func (t *Tape) Begin(e *infer.Engine, s infer.Source) (*infer.Engine, infer.Source) {
 	*t = Tape{
 		now: e.Clock, target: e.Target, source: s,
-		calls: t.calls[:0], ints: t.ints[:0], hidden: t.hidden[:0],
+		calls: t.calls[:0], ints: t.ints[:0], hidden: t.hidden[:0], allows: t.allows[:0],
 	}
 	if t.now == nil {
 		t.now = time.Now
@@ -182,6 +191,7 @@ type tapeSource struct {
 	infer.Source
 	t     *Tape
 	later bool
+	held  [1]infer.Ask
 }
 
 // Postpone, Backlog and Read are those of the source, which methods follow here as elsewhere; one that is no
@@ -211,20 +221,60 @@ func (x *tapeSource) Rows(ctx context.Context, asks []infer.Ask) ([]infer.Row, e
 	t := x.t
 	since := t.now()
 	c := call{kind: callRows, round: -1, later: x.later}
+	var copying time.Duration
 	rows := 0
 	if len(asks) > 0 {
 		a := &asks[0]
 		c.asks, c.round, c.step = true, t.number(), len(t.open.Draft)
 		c.tree, c.from, c.width, c.full = t.noteTree(a.Tree), a.From, a.Width, a.Full
 		rows = a.Tree.Len() - a.From
+		if c.held, c.allow = a.Allow != nil, len(t.allows); c.held {
+			x.held[0] = *a
+			x.held[0].Allow = x.hold(a.Allow, &copying)
+			asks = x.held[:]
+		}
 	}
-	t.calls = append(t.calls, c)
 	since = t.noting(since)
 	out, err := x.Source.Rows(ctx, asks)
 	if c.asks {
-		t.open.Draft = append(t.open.Draft, Pass{Rows: rows, At: t.at, Loop: t.now().Sub(since)})
+		t.open.Draft = append(t.open.Draft, Pass{Rows: rows, At: t.at, Loop: t.now().Sub(since) - copying})
+		t.mark = t.mark.Add(copying)
 	}
+	c.have = len(t.allows) - c.allow
+	t.calls = append(t.calls, c)
 	return out, err
+}
+
+// hold notes what may follow each node that a source looks at, and adds the time that this takes to copying.
+func (x *tapeSource) hold(allow func(n int) []uint64, copying *time.Duration) func(n int) []uint64 {
+	t := x.t
+	return func(n int) []uint64 {
+		words := allow(n)
+		since := t.now()
+		held := allowed{node: n}
+		if i := slices.IndexFunc(t.allows, func(a allowed) bool { return a.words != nil && words != nil && slices.Equal(a.words, words) }); i >= 0 {
+			held.words = t.allows[i].words
+		} else {
+			held.words = slices.Clone(words)
+		}
+		t.allows = append(t.allows, held)
+		*copying += t.now().Sub(since)
+		return words
+	}
+}
+
+// held returns what may follow a node in a call that asked so.
+func (t *Tape) held(c *call) func(n int) []uint64 {
+	if !c.held {
+		return nil
+	}
+	of := t.allows[c.allow:][:c.have]
+	return func(n int) []uint64 {
+		if i := slices.IndexFunc(of, func(a allowed) bool { return a.node == n }); i >= 0 {
+			return of[i].words
+		}
+		return nil
+	}
 }
 
 func (x *tapeSource) Commit(id infer.SeqID, p infer.Proposal, v infer.Verdict, s infer.Scores) error {
@@ -298,7 +348,7 @@ func (t *Tape) sourceAgain(ctx context.Context, id infer.SeqID) error {
 			asks = asks[:0]
 			if c.asks {
 				t.build(&work, c.tree)
-				asks = append(asks, infer.Ask{ID: id, Tree: &work, From: c.from, Width: c.width, Full: c.full})
+				asks = append(asks, infer.Ask{ID: id, Tree: &work, From: c.from, Width: c.width, Full: c.full, Allow: t.held(c)})
 			}
 			if lazy != nil {
 				lazy.Postpone(c.later)
