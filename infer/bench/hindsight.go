@@ -1,6 +1,7 @@
 package bench
 
 import (
+	"slices"
 	"time"
 
 	"talf/internal/stats"
@@ -12,6 +13,10 @@ type PromptSpeedup struct {
 	Prompt   string  `json:"prompt"`
 	EndToEnd float64 `json:"end_to_end"` // 0 if a time is unknown
 	Decoding float64 `json:"decoding"`
+	// The same of the medians over seeds and repetitions, to which an answer that other work on the machine
+	// interrupted adds nothing.
+	MedianEnd      float64 `json:"end_to_end_median"`
+	MedianDecoding float64 `json:"decoding_median"`
 }
 
 // promptSpeedups returns the speed-ups of the prompts that both have.
@@ -28,9 +33,21 @@ func promptSpeedups(keys []promptKey, plain, mine map[promptKey]*prompted) (out 
 			}
 			return p.plain.per() / p.mine.per()
 		}
-		out = append(out, PromptSpeedup{Set: k.set, Prompt: k.prompt, EndToEnd: over((*prompted).end), Decoding: over((*prompted).decoding)})
+		x := PromptSpeedup{Set: k.set, Prompt: k.prompt, EndToEnd: over((*prompted).end), Decoding: over((*prompted).decoding)}
+		if x.EndToEnd > 0 {
+			x.MedianEnd = median(a.ends) / median(b.ends)
+		}
+		if x.Decoding > 0 {
+			x.MedianDecoding = median(a.decodings) / median(b.decodings)
+		}
+		out = append(out, x)
 	}
 	return out
+}
+
+func median(xs []float64) float64 {
+	xs = slices.Sorted(slices.Values(xs))
+	return stats.Quantile(xs, 0.5)
 }
 
 // A Hindsight compares a method with the run's other methods that ask the same draft model or none: what

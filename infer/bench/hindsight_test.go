@@ -73,6 +73,19 @@ func TestWhatTheBestOfEachPromptIsTheOtherRepetitionsSay(t *testing.T) {
 	}
 }
 
+// One repetition that other work interrupted changes a prompt's speed, but not that of the medians.
+func TestMediansOfAPromptLeaveInterruptionsOut(t *testing.T) {
+	c := bench.Default()
+	c.Warmup, c.Repeat = 0, 3
+	c.Sets = []bench.Set{{Prompts: benchtest.Prompts(1, 20)}}
+	c.Methods = []bench.Method{{Spec: "pld"}}
+	r := c.Report(timed(c.Sets[0].Prompts, map[string][][]float64{"ar": {{1, 1.1, 0.9}}, "pld": {{0.8, 7, 0.7}}})).Row("pld", "", 0)
+	x := r.ByPrompt[0]
+	if math.Abs(x.MedianEnd-1.25) > 1e-6 || math.Abs(x.MedianDecoding-1.25) > 1e-6 || x.Decoding > 0.4 {
+		t.Errorf("%+v, want medians of 1.25", x)
+	}
+}
+
 // Of methods that differ by noise alone, the best of each prompt is no better than the others.
 func TestNoiseDoesNotChooseTheBestOfEachPrompt(t *testing.T) {
 	c := bench.Default()

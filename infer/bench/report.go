@@ -226,6 +226,8 @@ type prompted struct {
 	n       int
 	total   time.Duration // from request to last token
 	untimed bool          // total lacks some
+
+	ends, decodings []float64 // seconds per token of each answer
 }
 
 // pool sums measurements by a property, in the order in which it is first seen.
@@ -243,6 +245,8 @@ func pool[K comparable](ms []*Measurement, by func(*Measurement) K) (keys []K, s
 		p.n++
 		p.total += m.Total
 		p.untimed = p.untimed || m.Total == 0
+		p.ends = append(p.ends, spent{m.Total, m.Stats.Tokens}.per())
+		p.decodings = append(p.decodings, spent{m.Stats.Decode, m.Stats.Tokens}.per())
 	}
 	return keys, sums
 }

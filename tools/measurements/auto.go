@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"fmt"
+	"math"
 	"slices"
 	"strings"
 )
@@ -25,7 +26,7 @@ func runAuto(ctx context.Context, l *lab) (string, error) {
 	for _, dtype := range []string{"f32", "bf16", "q8"} {
 		for _, t := range []struct{ temperature, again string }{{"0", "ar@greedy"}, {"1", "ar@target"}} {
 			r, err := l.bench(ctx, "auto-"+dtype+"-"+t.temperature, slices.Concat([]string{"--dtype", dtype}, l.drafts(), l.promptFlags(),
-				[]string{"--split", "report", "--limit", "5", "--warmup", "1", "--max-tokens", "64", "--repeat", "3", "--temperature", t.temperature},
+				[]string{"--split", "report", "--limit", "5", "--warmup", "1", "--max-tokens", "64", "--repeat", "4", "--temperature", t.temperature},
 				methods("ar"), methods(t.again), methods("auto"), methods(singles...))...)
 			if err != nil {
 				return "", err
@@ -52,7 +53,7 @@ func runAuto(ctx context.Context, l *lab) (string, error) {
 	l.commands = l.commands[:shown] // the others differ in --dtype
 	var b strings.Builder
 	b.WriteString(wrap(fmt.Sprintf("The same with `--dtype bf16` and `--dtype q8`. %d prompts of the reporting part of six sets, after %d of each to warm up, up to %d tokens, %d times in turn. "+
-		"Outputs equal those of plain decoding. Speed-ups are ratios of totals, with 95%% intervals over prompts; a prompt's speed is that of all its repetitions together. %s\n", first.Prompts, first.Warmup, first.MaxTokens, first.Repeat, coldAuto)))
+		"Outputs equal those of plain decoding. Speed-ups are ratios of totals, with 95%% intervals over prompts; a prompt's own is the ratio of the medians over its repetitions. %s\n", first.Prompts, first.Warmup, first.MaxTokens, first.Repeat, coldAuto)))
 	b.WriteString(wrap(fmt.Sprintf("\"Of the best\" is the speed end to end relative to the fastest of plain decoding, `%s`, of which those that ask a draft model ask the same one: "+
 		"of the one that was fastest on each prompt in the other repetitions, so that luck does not choose it, and of the one that is fastest over all prompts. "+
 		"*Plain decoding again* is the same decoding a second time in every turn: its slowest prompt, and its prompts below %.2f, are the noise of this machine.\n\n", strings.Join(singles, "`, `"), tolerated)))
@@ -68,10 +69,13 @@ func (r *row) besides() ([]string, error) {
 	if len(r.ByPrompt) == 0 {
 		return nil, fmt.Errorf("no speed-ups by prompt")
 	}
-	end, decoding, below := r.ByPrompt[0].EndToEnd, r.ByPrompt[0].Decoding, 0
+	end, decoding, below := math.Inf(1), math.Inf(1), 0
 	for _, p := range r.ByPrompt {
-		end, decoding = min(end, p.EndToEnd), min(decoding, p.Decoding)
-		if p.Decoding < tolerated {
+		if p.MedianEnd == 0 || p.MedianDecoding == 0 {
+			return nil, fmt.Errorf("prompt %s has no medians", p.Prompt)
+		}
+		end, decoding = min(end, p.MedianEnd), min(decoding, p.MedianDecoding)
+		if p.MedianDecoding < tolerated {
 			below++
 		}
 	}

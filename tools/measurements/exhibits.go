@@ -73,8 +73,9 @@ type row struct {
 	Equal       int      `json:"equal_outputs"`
 	Compared    int      `json:"compared_outputs"`
 	ByPrompt    []struct {
-		EndToEnd float64 `json:"end_to_end"`
-		Decoding float64
+		Prompt         string  `json:"prompt"`
+		MedianEnd      float64 `json:"end_to_end_median"` // over repetitions
+		MedianDecoding float64 `json:"decoding_median"`
 	} `json:"by_prompt"`
 	// Hindsight compares with the other methods of the run that ask the same draft model or none.
 	Hindsight *struct {

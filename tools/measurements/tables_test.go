@@ -20,7 +20,7 @@ func figures(t *testing.T) *report {
 					"speedup_end_to_end":{"value":1.%[4]d,"low":1.1,"high":1.9},"speedup_end_to_end_mean":{"mean":1.%[4]d5,"std":0.25},
 					"speedup_decoding":{"value":1.5,"low":1.25,"high":1.75},"speedup":{"mean":1.45,"std":0.5},"speedup_min":0.9`, m, set, temperature, n)
 				if set == "" {
-					r += `,"by_prompt":[{"prompt":"1","end_to_end":0.98,"decoding":0.9},{"prompt":"2","end_to_end":0.96,"decoding":0.97}]`
+					r += `,"by_prompt":[{"prompt":"1","end_to_end":0.5,"decoding":0.4,"end_to_end_median":0.98,"decoding_median":0.9},{"prompt":"2","end_to_end_median":0.96,"decoding_median":0.97}]`
 					if n > 2 {
 						r += `,"hindsight":{"each":{"value":0.8,"low":0.7,"high":0.9},"one":{"value":1.05,"low":0.95,"high":1.15},"best":"salf talf"}`
 					}
