@@ -75,7 +75,7 @@ func byRank(ctx context.Context, target *model.Model, h *head.Head, text *Text, 
 	tseq, hseq := target.NewSeq(), h.NewSeq()
 	defer tseq.Close()
 	defer hseq.Close()
-	features, err := target.NewStore(n + 1)
+	features, err := h.NewInputStore(n + 1)
 	if err != nil {
 		return err
 	}
