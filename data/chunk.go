@@ -13,6 +13,8 @@ import (
 	"github.com/klauspost/compress/zstd"
 	"github.com/parquet-go/parquet-go/encoding/thrift"
 	"github.com/parquet-go/parquet-go/format"
+
+	"talf/data/internal/compact"
 )
 
 // A valueKind says how the values of a column are stored.
@@ -82,7 +84,7 @@ func (d *decoder) column(s *shardFile, g *format.RowGroup, col int, add func(b [
 	at := 0
 	for raw := d.raw; len(raw) > 0; {
 		var h format.PageHeader
-		n, err := walk(raw, nil)
+		n, err := compact.Walk(raw, nil)
 		if err == nil {
 			err = thrift.Unmarshal(&thrift.CompactProtocol{}, raw[:n], &h)
 		}

@@ -13,12 +13,13 @@ import (
 	"github.com/parquet-go/parquet-go"
 	"github.com/parquet-go/parquet-go/format"
 
+	"talf/data/internal/compact"
 	"talf/internal/limits"
 )
 
 // A shardFile is a shard open for reading.
 //
-// A shard may come from a stranger. parquet-go reads its footer, after walk has gone
+// A shard may come from a stranger. parquet-go reads its footer, after compact.Walk has gone
 // through it; the pages are read here (chunk.go). Before memory is allocated for a row
 // group, the counts of the footer are compared with each other, with the bytes that they
 // claim, and with MaxRowGroup. Only what the writer writes is accepted.
@@ -116,7 +117,7 @@ func openFooter(r io.ReaderAt, size int64) (*parquet.File, error) {
 		return nil, err
 	}
 	copy(file[int64(len(file))-int64(parquetTail):], tail)
-	end, err := walk(footer, limits.NewMeter(context.Background(), footerBudget))
+	end, err := compact.Walk(footer, limits.NewMeter(context.Background(), footerBudget))
 	if err != nil {
 		return nil, err
 	}

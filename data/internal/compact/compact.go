@@ -1,4 +1,5 @@
-package data
+// Package compact measures values of Thrift's compact protocol before anything decodes them.
+package compact
 
 import (
 	"encoding/binary"
@@ -38,7 +39,7 @@ const (
 
 // A walker reads values of Thrift's compact protocol without decoding them: the metadata
 // of a Parquet file. A decoder allocates lists by the lengths that the file claims and
-// follows any nesting. What walk has accepted is complete: no length exceeds the bytes
+// follows any nesting. What Walk has accepted is complete: no length exceeds the bytes
 // that are there, and its memory is charged.
 type walker struct {
 	b  []byte
@@ -48,8 +49,8 @@ type walker struct {
 
 var errThriftShort = errors.New("it ends too early")
 
-// walk reads the structure that b begins with and returns its length.
-func walk(b []byte, m *limits.Meter) (int, error) {
+// Walk reads the structure that b begins with and returns its length.
+func Walk(b []byte, m *limits.Meter) (int, error) {
 	w := walker{b: b, m: m}
 	if err := w.structure(0); err != nil {
 		return 0, fmt.Errorf("metadata, byte %d: %w", w.at, err)
