@@ -79,6 +79,7 @@ type Reader struct {
 	next  int      // first piece after the window
 	win   []Record // rest of the window
 	from  []Place  // places of the rows in win
+	made  int      // rows at the front of win that a Maker has made
 	last  Place
 	rng   *rand.Rand
 }
@@ -133,7 +134,7 @@ func (s *Set) Resume(st State) (*Reader, error) {
 
 // begin draws the order of the epoch.
 func (r *Reader) begin() {
-	r.next, r.win, r.from = 0, nil, nil
+	r.next, r.win, r.from, r.made = 0, nil, nil, 0
 	// Start from the order of the files, so that the result depends only on (seed,
 	// epoch).
 	slices.SortFunc(r.order, func(a, b piece) int { return cmp.Compare(a.first, b.first) })
@@ -206,7 +207,7 @@ func (r *Reader) fill() error {
 		for i := p.from; i < p.to; i++ {
 			from = append(from, Place{filepath.Join(r.set.dir, r.set.shards[p.shard].File), p.first + i})
 		}
-		recs, err := r.set.read(p.group)
+		recs, err := r.set.readWith(p.group, (*shardFile).read)
 		if err != nil {
 			return err
 		}
@@ -233,6 +234,16 @@ func (r *Reader) Next() (*Record, error) {
 		if err := r.fill(); err != nil {
 			return nil, err
 		}
+	}
+	if r.set.maker != nil {
+		if r.made == 0 {
+			n, err := r.set.maker.Make(r.win, r.from)
+			if err != nil {
+				return nil, err
+			}
+			r.made = n
+		}
+		r.made--
 	}
 	rec := &r.win[0]
 	r.last = r.from[0]

@@ -104,10 +104,10 @@ func (r *Record) levels(dst []int32, nodes int) []int32 {
 	return dst
 }
 
-// bytes returns the size of r's values, which is how row groups are measured.
-func (r *Record) bytes(nodes int) int {
-	return 4*(len(r.Tokens)+2*len(r.TreeTokens)+len(r.LabelIDs)+len(r.LabelProbs)+len(r.Tail)+len(r.LabelFull)) +
-		4*len(r.Tokens)*nodes + len(r.LossMask) + len(r.Features)
+// Bytes returns the size of r's values in memory.
+func (r *Record) Bytes() int64 {
+	n := len(r.Tokens) + len(r.TreeTokens) + len(r.TreeParents) + len(r.LabelIDs) + len(r.LabelProbs) + len(r.Tail) + len(r.LabelFull)
+	return int64(4*n + len(r.LossMask) + len(r.Features))
 }
 
 // AppendBF16 appends x as little-endian bfloat16, rounded to nearest, ties to even. NaN

@@ -26,6 +26,7 @@ type Set struct {
 	rows     int
 	id       string
 	window   int64 // bytes that a reader decodes at once
+	maker    Maker // of the rows, if they are not stored
 
 	mu   sync.Mutex
 	open []*openFile // most recently used last
@@ -165,9 +166,21 @@ func (s *Set) handle(i int) (*openFile, error) {
 }
 
 // read returns the records of group g.
-func (s *Set) read(g *group) ([]Record, error) { return s.readWith(g, (*shardFile).read) }
+func (s *Set) read(g *group) ([]Record, error) {
+	if s.maker != nil {
+		return nil, errors.New("data: the set is not stored: only readers make its labels")
+	}
+	return s.readWith(g, (*shardFile).read)
+}
 
 func (s *Set) readWith(g *group, read func(*shardFile, int) ([]Record, error)) ([]Record, error) {
+	if s.maker != nil { // what else they have is made when a reader comes to it
+		rows := make([]Record, g.rows)
+		for i := range rows {
+			rows[i] = s.maker.Text(g.first + i)
+		}
+		return rows, nil
+	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	path := filepath.Join(s.dir, s.shards[g.shard].File)

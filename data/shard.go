@@ -177,7 +177,7 @@ func (s *shardWriter) put(name string, n int, at func(i int) parquet.Value) erro
 }
 
 func (s *shardWriter) append(r *Record) error {
-	size := r.bytes(s.meta.Nodes())
+	size := len(r.Tokens) * s.meta.tokenBytes()
 	if size > MaxRowGroup {
 		return fmt.Errorf("a sequence of %d tokens takes %d bytes, want at most %d: shorten sequences or store fewer labels", len(r.Tokens), size, MaxRowGroup)
 	}
