@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strconv"
 	"strings"
 
 	"talf/data"
@@ -113,6 +114,19 @@ func (c *Config) Validate() error {
 		return fmt.Errorf("preprocess: tokens is %d, want at least 1", c.Tokens)
 	}
 	return nil
+}
+
+// FeaturesAt returns the features of heads that read the states before the layers taps; nil stands
+// for the last hidden states.
+func FeaturesAt(taps []int) data.FeatureMode {
+	if taps == nil {
+		return data.BF16
+	}
+	names := make([]string, len(taps))
+	for i, b := range taps {
+		names[i] = strconv.Itoa(b)
+	}
+	return data.FeatureMode(string(data.Taps) + ":" + strings.Join(names, "+"))
 }
 
 // features reads Config.Features: the mode and, if they are named, the layers.

@@ -56,7 +56,7 @@ func Run(ctx context.Context, c Config, in Inputs) (Stats, error) {
 	if why := meta.Uncovered(); why != "" && in.Warn != nil && !w.Complete() {
 		in.Warn(why)
 	}
-	p := &pipeline{c: &c, in: &in, files: files, cut: cut, w: w, meta: meta, maxLen: maxLen, dropped: map[string]int{}}
+	p := &pipeline{c: &c, in: &in, files: files, cut: cut, w: w, to: w, meta: meta, maxLen: maxLen, dropped: map[string]int{}}
 	p.stats.Resumed = len(w.Shards())
 	if err := p.run(ctx); err != nil {
 		w.Abort()
@@ -118,6 +118,7 @@ type pipeline struct {
 	files  *inputFiles
 	cut    *cutter
 	w      *data.Writer
+	to     sink // of the rows; w, unless they are not stored
 	meta   data.Meta
 	maxLen int
 
@@ -126,6 +127,12 @@ type pipeline struct {
 	inputs  []data.Input   // since the last shard
 	done    Progress
 	stats   Stats
+}
+
+// A sink takes the rows of a run, shard by shard. See data.Writer.
+type sink interface {
+	Append(r *data.Record) error
+	Cut(units int, dropped map[string]int, inputs []data.Input, text string) error
 }
 
 // A work is a sequence in a batch.
@@ -328,7 +335,7 @@ func (p *pipeline) write(j *job) error {
 			}
 			continue
 		}
-		if err := p.w.Append(w.row); err != nil {
+		if err := p.to.Append(w.row); err != nil {
 			return fmt.Errorf("preprocess: write rows: %w", err)
 		}
 		loss := 0
@@ -350,7 +357,7 @@ func (p *pipeline) write(j *job) error {
 	if !p.detail {
 		p.inputs = nil
 	}
-	if err := p.w.Cut(j.units, p.dropped, p.inputs, j.text); err != nil {
+	if err := p.to.Cut(j.units, p.dropped, p.inputs, j.text); err != nil {
 		return err
 	}
 	clear(p.dropped)
