@@ -33,6 +33,14 @@ func (f Features) Validate() error {
 	return fmt.Errorf("features is %q, want %s, %s or %s", string(f), FeaturesAuto, FeaturesStored, FeaturesRecompute)
 }
 
+// Taps returns the layers before which the head of such a run reads the target's states; nil if it
+// reads the last hidden states. It uses the job's Target, Init and Vocab.
+func Taps(cfg Config, job HeadJob) ([]int, error) {
+	h := &headTask{cfg: cfg, stages: cfg.Plan(), job: job}
+	err := h.network()
+	return h.taps, err
+}
+
 // holds reports whether the data of a set have what the head reads.
 func (h *headTask) holds(m data.Meta) bool {
 	if h.taps == nil {

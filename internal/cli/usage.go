@@ -176,6 +176,18 @@ func Need(cmd *cobra.Command, names ...string) error {
 	return nil
 }
 
+// OnlyFor returns a usage error if one of the named flags was given, and not as empty, although
+// what they are for, of, is not on. The error names them all.
+func OnlyFor(f *pflag.FlagSet, of string, on bool, names []string) error {
+	for _, n := range names {
+		if !on && f.Changed(n) && f.Lookup(n).Value.String() != "" {
+			last := len(names) - 1
+			return Usagef("--%s and --%s are for %s", strings.Join(names[:last], ", --"), names[last], of)
+		}
+	}
+	return nil
+}
+
 // Only returns a usage error if one of the named flags was given although what they are for, --of,
 // is not on.
 func Only(cmd *cobra.Command, of string, on bool, names ...string) error {

@@ -5,6 +5,7 @@ package loss
 
 import (
 	"fmt"
+	"strings"
 
 	"talf/compute"
 	"talf/internal/spec"
@@ -23,6 +24,15 @@ func Methods() []Method {
 		eagleMethod(), hassMethod(), talfMethod(), eagle3Method(),
 		tvMethod(), nlaMethod(), lkMethod(), rklMethod(), ealMethod(),
 	}
+}
+
+// Help names all losses and says what each is.
+func Help() string {
+	var names []string
+	for _, m := range Methods() {
+		names = append(names, m.Name+" ("+m.Doc+")")
+	}
+	return strings.Join(names, ", ")
 }
 
 // Parse parses specifications such as "talf" and "eagle:w_cls=0.1,reg=l1".

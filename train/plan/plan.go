@@ -6,13 +6,17 @@ import (
 	"log/slog"
 	"strings"
 
+	"talf/data"
 	"talf/train"
 	"talf/train/mix"
 )
 
 // A Head says what a draft head learns from and how long.
 type Head struct {
-	Data   []string // of mix.ParseShare
+	Data []string // of mix.ParseShare
+	// Label, if not nil, labels Data, which are texts, while the run reads them, with the states
+	// before the layers taps (nil: the last hidden states).
+	Label  func(taps []int) (*data.Set, error)
 	Vocab  string   // of mix.Vocab
 	Epochs float64  // 0: Config.Steps
 	Stages []string // of train.ParseStage; none: Config.Loss for Config.Steps
@@ -22,7 +26,7 @@ type Head struct {
 // surprise the user goes to log. The caller closes job.Data, which is open also if the
 // rest of the plan is wrong.
 func (p *Head) Open(cfg *train.Config, job *train.HeadJob, log *slog.Logger) (err error) {
-	if job.Data, err = mix.Open(p.Data); err != nil {
+	if job.Data, err = p.data(*cfg, job); err != nil {
 		return err
 	}
 	for _, s := range job.Data {
@@ -49,4 +53,27 @@ func (p *Head) Open(cfg *train.Config, job *train.HeadJob, log *slog.Logger) (er
 		log.Info("draft vocabulary", "tokens", len(vocab), "share_of_text", fmt.Sprintf("%.2f%%", 100*share))
 	}
 	return nil
+}
+
+// data opens the sets, or makes one of the texts.
+func (p *Head) data(cfg train.Config, job *train.HeadJob) (mix.Shares, error) {
+	if p.Label == nil {
+		return mix.Open(p.Data)
+	}
+	for _, text := range p.Stages { // a loss may decide the network
+		s, err := train.ParseStage(text, cfg)
+		if err != nil {
+			return nil, err
+		}
+		cfg.Stages = append(cfg.Stages, s.In(cfg, 1))
+	}
+	taps, err := train.Taps(cfg, *job)
+	if err != nil {
+		return nil, err
+	}
+	set, err := p.Label(taps)
+	if err != nil {
+		return nil, err
+	}
+	return mix.Only(set), nil
 }

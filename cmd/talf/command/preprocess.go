@@ -97,16 +97,8 @@ run's. If a run is lost, start it again. docs/deploy has examples.`,
 	f.StringVar(&dir, "model", "", "model directory in Hugging Face layout")
 	f.Var((*cli.Files)(&c.Files), "data", "input file or directory (may be repeated)")
 	f.StringVar(&c.Out, "out", "", "directory to write the shards to")
-	loadFlags(f, &c.Load)
-	talk.flags(f)
-	f.StringVar((*string)(&c.EOS), "eos", string(c.EOS), "where to add the end-of-sequence token: answers, always or never (in conversations the template decides)")
-	f.IntVar(&c.MaxLen, "max-len", c.MaxLen, "maximum tokens per sequence; longer texts are cut, conversations after an answer")
-	f.IntVar(&c.K, "k", c.K, "nodes per level of a tree")
-	f.IntVar(&c.Depth, "depth", c.Depth, "labelled levels per tree")
-	f.StringVar((*string)(&c.Labels), "labels", string(c.Labels), "topk or full")
-	f.IntVar(&c.TopK, "label-k", c.TopK, "labels per node with --labels topk")
+	labelFlags(f, &c, &talk)
 	f.StringVar((*string)(&c.Features), "features", string(c.Features), "hidden states to store: bf16, those that EAGLE-1/2 heads read; taps, those that EAGLE-3 heads read (taps:2+16+29 names the layers); or none: training recomputes them")
-	f.BoolVar(&c.LossOnly, "loss-only", c.LossOnly, "write no trees inside prompts, where nothing is learnt")
 	f.IntVar(&c.Shard, "shard", c.Shard, "sequences per shard")
 	f.Uint64Var(&c.Seed, "seed", c.Seed, "seed of --regenerate")
 	f.IntVar(&c.Rows, "rows", c.Rows, fmt.Sprintf("maximum rows per pass (memory against speed; on a CUDA device %d unless given)", preprocess.DeviceRows))
@@ -118,6 +110,19 @@ run's. If a run is lost, start it again. docs/deploy has examples.`,
 	stripe.add(f)
 	cmd.AddCommand(newMerge(a))
 	return cmd
+}
+
+// labelFlags adds flags for the sequences of texts and their labels.
+func labelFlags(f *pflag.FlagSet, c *preprocess.Config, talk *chatOptions) {
+	loadFlags(f, &c.Load)
+	talk.flags(f)
+	f.StringVar((*string)(&c.EOS), "eos", string(c.EOS), "where to add the end-of-sequence token: answers, always or never (in conversations the template decides)")
+	f.IntVar(&c.MaxLen, "max-len", c.MaxLen, "maximum tokens per sequence; longer texts are cut, conversations after an answer")
+	f.IntVar(&c.K, "k", c.K, "nodes per level of a tree")
+	f.IntVar(&c.Depth, "depth", c.Depth, "labelled levels per tree")
+	f.StringVar((*string)(&c.Labels), "labels", string(c.Labels), "topk or full")
+	f.IntVar(&c.TopK, "label-k", c.TopK, "labels per node with --labels topk")
+	f.BoolVar(&c.LossOnly, "loss-only", c.LossOnly, "write no trees inside prompts, where nothing is learnt")
 }
 
 // loadFlags adds flags for how input files are read.

@@ -93,25 +93,16 @@ func (a *app) preprocess(ctx context.Context, c preprocess.Config, dir string, o
 			arithmetic += fmt.Sprintf(", %s, --rows %d --tokens %d", by, c.Rows, c.Tokens)
 		}
 	}
-	tok, err := decode.LoadTokenizer(dir, m)
-	if err != nil {
-		return preprocess.Stats{}, err
-	}
-	template, templateHash, err := talk.load(dir)
-	if err != nil {
-		return preprocess.Stats{}, err
-	}
 	bar := a.progress("preprocess", "tokens")
 	defer bar.End()
 	bad := corpus.BadLines{Log: a.log}
-	in := preprocess.Inputs{
-		Target: m, Tokenizer: tok, TokenizerHash: tok.Hash(),
-		Chat: template, ChatHash: templateHash, Arithmetic: arithmetic, Bulk: bulk,
-		Progress: func(p preprocess.Progress) {
-			bar.Set(p.Tokens, p.AllTokens, fmt.Sprintf("%d shards", p.Shards))
-		},
-		Warn: a.warn,
-		Bad:  bad.Add,
+	in, err := a.labelled(dir, m, &talk, &bad)
+	if err != nil {
+		return preprocess.Stats{}, err
+	}
+	in.Arithmetic, in.Bulk = arithmetic, bulk
+	in.Progress = func(p preprocess.Progress) {
+		bar.Set(p.Tokens, p.AllTokens, fmt.Sprintf("%d shards", p.Shards))
 	}
 	for _, m := range models[1:] {
 		in.Beside = append(in.Beside, preprocess.Worker{Target: m})
@@ -132,6 +123,22 @@ func (a *app) preprocess(ctx context.Context, c preprocess.Config, dir string, o
 	}
 	bad.End()
 	return st, nil
+}
+
+// labelled returns what labels texts with the target m of dir.
+func (a *app) labelled(dir string, m *model.Model, talk *chatOptions, bad *corpus.BadLines) (in preprocess.Inputs, err error) {
+	if dir, err = checkpoints.FindModel(dir); err != nil {
+		return in, err
+	}
+	tok, err := decode.LoadTokenizer(dir, m)
+	if err != nil {
+		return in, err
+	}
+	template, hash, err := talk.load(dir)
+	return preprocess.Inputs{
+		Target: m, Tokenizer: tok, TokenizerHash: tok.Hash(), Chat: template, ChatHash: hash,
+		Arithmetic: preprocess.Arithmetic(m, false), Warn: a.warn, Bad: bad.Add,
+	}, err
 }
 
 // products logs what computes large products of copies of a target, and returns the library's

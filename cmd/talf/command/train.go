@@ -6,15 +6,14 @@ import (
 	"fmt"
 	"log/slog"
 	"slices"
-	"strings"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
 	"talf/checkpoints"
 	"talf/compute/devices"
-	"talf/data/corpus"
 	"talf/internal/cli"
+	"talf/preprocess"
 	"talf/train"
 	"talf/train/dist"
 	"talf/train/history"
@@ -34,7 +33,10 @@ type trainOptions struct {
 	vocab            string // --draft-vocab
 	plot             string
 	window           int
-	load             corpus.Config
+	online           bool
+	label            preprocess.Config // with --online
+	talk             chatOptions
+	keepLabels       int // MiB
 	export           string
 	threads          int
 	profile, logKind string
@@ -54,7 +56,7 @@ const mathF32, mathBF16 = "f32", "bf16"
 const initTarget = "target"
 
 func newTrain(a *app) *cobra.Command {
-	o := trainOptions{cfg: train.Default(), load: corpus.Default(), features: string(train.FeaturesAuto)}
+	o := trainOptions{cfg: train.Default(), label: preprocess.Default(), features: string(train.FeaturesAuto)}
 	c := &cobra.Command{
 		Use:   "train --model DIR --data DIR --out DIR",
 		Short: "Train a draft head, or a small language model",
@@ -82,14 +84,19 @@ config.json and tokenizer, and --data is text, as for preprocess. A draft model,
 instance, is trained on its target's own answers: generate --out answers.jsonl, then
 train with --data answers.jsonl --template '{prompt}' --answer-field text.
 
+--online labels texts in the same process, when a batch needs them, for targets whose
+hidden states would not fit a disk: --data is then as for preprocess, and so are the
+flags about texts and labels. The head is the one that preprocess and train make of them.
+
 --config reads a YAML file whose keys are the names of the flags; a flag on the command
 line wins. --print-config writes such a file.
 
-Losses: ` + lossNames() + `.`,
+Losses: ` + loss.Help() + `.`,
 		Example: `  talf train --model DIR --data labels --loss eagle --steps 2000 --out heads/eagle
   talf train --model DIR --data labels --loss talf --steps 600 --init heads/eagle --out heads/talf
   talf train --model DIR --data math=0.7 --data chat=0.3 --stage eagle:10e --stage talf:3e:lr=1e-4 --out heads/both
   talf train --model DIR --data labels --draft-vocab 8192 --stage eagle3:10e --stage talf:outside=mask:3e --out heads/eagle3
+  talf train --model DIR --online --data sharegpt.json --loss-only --stage eagle3:10e --out heads/online
   talf train --config run.yaml --lr 1e-4 --print-config
   talf train --kind lm --model config-dir --data text.jsonl --steps 5000 --out small --export small/model`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -124,20 +131,12 @@ Losses: ` + lossNames() + `.`,
 	return c
 }
 
-func lossNames() string {
-	var names []string
-	for _, m := range loss.Methods() {
-		names = append(names, m.Name+" ("+m.Doc+")")
-	}
-	return strings.Join(names, ", ")
-}
-
 func (o *trainOptions) flags(f *pflag.FlagSet) {
 	f.StringVar(&o.config, "config", "", "YAML file of flags")
 	f.BoolVar(&o.print, "print-config", false, "print all flags as such a file, and do nothing else")
 	f.StringVar(&o.kind, "kind", checkpoints.KindHead, "head or lm")
 	f.StringVar(&o.model, "model", "", "model directory in Hugging Face layout")
-	f.Var(&o.data, "data", "directory that preprocess wrote, or DIR=WEIGHT to mix several; with --kind lm a text file (may be repeated)")
+	f.Var(&o.data, "data", "directory that preprocess wrote, or DIR=WEIGHT to mix several; with --kind lm or --online a text file (may be repeated)")
 	f.StringVar(&o.out, "out", "", "directory of checkpoints")
 	f.StringVar(&o.cfg.Loss, "loss", o.cfg.Loss, "loss of a head and its parameters, such as eagle:w_cls=1")
 	f.StringVar(&o.init, "init", "", "head to start from, unless --out has a checkpoint to resume: a checkpoint, any EAGLE head, or target (the model's last layers)")
@@ -169,8 +168,9 @@ func (o *trainOptions) flags(f *pflag.FlagSet) {
 	f.StringVar(&o.dtype, "dtype", "f32", "type of the activations stored for the backward pass and of the model's LM head: f32 or bf16; weights are always float32")
 	f.Uint64Var(&o.cfg.Seed, "seed", o.cfg.Seed, "seed of weights, order and noise")
 	f.IntVar(&o.window, "window", 256, "with --kind lm: tokens that a prediction sees")
-	f.StringVar(&o.load.Template, "template", "", `with --kind lm: how the fields of a JSON object make a text: 'Question: {question}\nAnswer:'`)
-	f.StringVar(&o.load.AnswerField, "answer-field", "", "with --kind lm: field whose text follows, learnt like the rest")
+	f.BoolVar(&o.online, "online", false, "label --data, texts as for preprocess, while training reads them: nothing is stored")
+	labelFlags(f, &o.label, &o.talk)
+	cli.CountVar(f, &o.keepLabels, "keep-labels", 1024, "with --online: MiB of labels that are kept for later epochs and evaluations; others are made again")
 	f.StringVar(&o.export, "export", "", "with --kind lm: write the trained model to this new directory, in bfloat16")
 	f.StringVar(&o.logKind, "log", "", "also log every step in --out for another program: tensorboard (event files)")
 	f.StringVar(&o.profile, "profile", "", "write pprof profiles and a table of the step's operations to this directory")
@@ -189,7 +189,7 @@ func (a *app) trainOnRanks(ctx context.Context, o *trainOptions) (res train.Resu
 	}
 	first = group.Rank() == 0
 	if !first {
-		a.quiet, o.logKind = true, ""
+		a.quiet, o.logKind, o.profile = true, "", ""
 		cli.Mute(a.out, true)
 		cli.Mute(a.err, true)
 		a.log = slog.New(slog.DiscardHandler)

@@ -2,7 +2,6 @@ package command
 
 import (
 	"cmp"
-	"strings"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
@@ -16,10 +15,13 @@ import (
 	"talf/train/tensorboard"
 )
 
-// headOnly and lmOnly are the flags for only one --kind.
+// headOnly and lmOnly are the flags for only one --kind, textOnly those for --kind lm and --online,
+// and labelOnly those for --online.
 var (
-	headOnly = []string{"loss", "stage", "features", "network", "layers", "fc-bias", "draft-vocab", "init"}
-	lmOnly   = []string{"window", "template", "answer-field", "export"}
+	headOnly  = []string{"loss", "stage", "features", "network", "layers", "fc-bias", "draft-vocab", "init", "online"}
+	lmOnly    = []string{"window", "export"}
+	textOnly  = []string{"format", "template", "answer-field", "answer-remove", "skip", "limit"}
+	labelOnly = []string{"eos", "max-len", "k", "depth", "labels", "label-k", "loss-only", "keep-labels", "chat-template", "date", controlFlag}
 )
 
 // check refuses flags that do not make up a run, before anything is read.
@@ -47,11 +49,17 @@ func (o *trainOptions) check(cmd *cobra.Command) error {
 			return usageError(err)
 		}
 	}
-	if o.kind == checkpoints.KindHead {
+	if o.kind == checkpoints.KindHead && !o.online {
 		for _, s := range o.data {
 			if _, _, err := mix.ParseShare(s); err != nil {
 				return usagef("--data %w", err)
 			}
+		}
+	}
+	if c := o.label; o.online {
+		c.Files, c.Out = o.data, o.out
+		if err := cmp.Or(c.Validate(), o.talk.check()); err != nil {
+			return usageError(err)
 		}
 	}
 	if o.plot == "" {
@@ -61,27 +69,12 @@ func (o *trainOptions) check(cmd *cobra.Command) error {
 }
 
 func (o *trainOptions) checkKind(f *pflag.FlagSet) error {
-	given := func(names []string) bool {
-		for _, name := range names {
-			if f.Changed(name) && f.Lookup(name).Value.String() != "" {
-				return true
-			}
-		}
-		return false
-	}
-	all := func(names []string) string {
-		last := len(names) - 1
-		return "--" + strings.Join(names[:last], ", --") + " and --" + names[last]
-	}
-	switch {
-	case o.kind != checkpoints.KindHead && o.kind != checkpoints.KindLM:
+	head := o.kind == checkpoints.KindHead
+	if !head && o.kind != checkpoints.KindLM {
 		return usagef("--kind is %q, want %s or %s", o.kind, checkpoints.KindHead, checkpoints.KindLM)
-	case o.kind == checkpoints.KindHead && given(lmOnly):
-		return usagef("%s are for --kind lm", all(lmOnly))
-	case o.kind == checkpoints.KindLM && given(headOnly):
-		return usagef("%s are for heads", all(headOnly))
 	}
-	return nil
+	return cmp.Or(cli.OnlyFor(f, "heads", head, headOnly), cli.OnlyFor(f, "--kind lm", !head, lmOnly),
+		cli.OnlyFor(f, "--online", o.online, labelOnly), cli.OnlyFor(f, "--online and --kind lm", o.online || !head, textOnly))
 }
 
 func (o *trainOptions) checkLength(f *pflag.FlagSet) error {
@@ -131,6 +124,8 @@ func (o *trainOptions) deviceFor(ranks int) (devices.Name, error) {
 	d := o.device
 	switch {
 	case ranks == 1:
+	case o.online:
+		return d, usagef("--online: each of %d ranks would label all of the text: use preprocess, or start one process", ranks)
 	case d.Remote() || o.math == mathBF16:
 		return d, usagef("--device %s --math %s: %d ranks train on CPUs, where their gradients are added: leave both out, or start one process", &d, o.math, ranks)
 	case d == devices.Auto:

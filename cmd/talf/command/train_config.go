@@ -18,11 +18,14 @@ func trainFile() *cli.FlagFile {
 	}
 }
 
-// printConfig writes all flags as a file that trainFile reads, except those of the other --kind.
+// printConfig writes all flags as a file that trainFile reads, except those for other kinds of runs.
 func (o *trainOptions) printConfig(w io.Writer, f *pflag.FlagSet) error {
-	other := lmOnly
-	if o.kind == checkpoints.KindLM {
-		other = headOnly
+	other := slices.Concat(lmOnly, textOnly, labelOnly)
+	switch {
+	case o.kind == checkpoints.KindLM:
+		other = slices.Concat(headOnly, labelOnly)
+	case o.online:
+		other = lmOnly
 	}
 	return trainFile().Write(w, f, func(name string) bool { return slices.Contains(other, name) })
 }

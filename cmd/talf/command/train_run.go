@@ -6,7 +6,10 @@ import (
 	"os"
 
 	"talf/checkpoints"
+	"talf/data"
 	"talf/data/corpus"
+	"talf/model"
+	"talf/preprocess"
 	"talf/train"
 	"talf/train/dist"
 	"talf/train/history"
@@ -34,7 +37,7 @@ func (a *app) train(ctx context.Context, o *trainOptions, group *dist.World) (tr
 			a.log.Debug("evaluated", "step", p.Step, "held_out_loss", p.Eval.Loss)
 		}
 	}
-	r, err := a.prepareTraining(o, group, report)
+	r, err := a.prepareTraining(ctx, o, group, report)
 	if err != nil {
 		return train.Result{}, dist.Agree(ctx, group, err) // the others wait for this rank to start
 	}
@@ -42,7 +45,7 @@ func (a *app) train(ctx context.Context, o *trainOptions, group *dist.World) (tr
 	return r.start(ctx)
 }
 
-func (a *app) prepareTraining(o *trainOptions, group *dist.World, report func(train.Progress)) (*trainRun, error) {
+func (a *app) prepareTraining(ctx context.Context, o *trainOptions, group *dist.World, report func(train.Progress)) (*trainRun, error) {
 	if group.Rank() == 0 && !o.resume {
 		// Two runs in one directory would be a mistake.
 		if any, err := checkpoints.Any(o.out); err != nil {
@@ -63,18 +66,10 @@ func (a *app) prepareTraining(o *trainOptions, group *dist.World, report func(tr
 	if o.kind == checkpoints.KindLM {
 		return a.prepareLM(o, &m, group, report)
 	}
-	return a.prepareHead(o, &m, group, report)
+	return a.prepareHead(ctx, o, &m, group, report)
 }
 
-// profileOf returns --profile of the first rank: the others are not profiled.
-func (o *trainOptions) profileOf(group *dist.World) string {
-	if group.Rank() > 0 {
-		return ""
-	}
-	return o.profile
-}
-
-func (a *app) prepareHead(o *trainOptions, m *machineOptions, group *dist.World, report func(train.Progress)) (*trainRun, error) {
+func (a *app) prepareHead(ctx context.Context, o *trainOptions, m *machineOptions, group *dist.World, report func(train.Progress)) (*trainRun, error) {
 	target, closeTarget, err := openModelAs(a.log, o.model, m)
 	if err != nil {
 		return nil, err
@@ -82,12 +77,15 @@ func (a *app) prepareHead(o *trainOptions, m *machineOptions, group *dist.World,
 	cfg := o.trainConfig(group.Size())
 	job := train.HeadJob{
 		Target: target, Out: o.out, Init: o.init, Force: o.force, Features: train.Features(o.features),
-		Report: report, Profile: o.profileOf(group), Group: group, Arithmetic: train.Arithmetic(target.Device(), o.math), Warn: a.warn,
+		Report: report, Profile: o.profile, Group: group, Arithmetic: train.Arithmetic(target.Device(), o.math), Warn: a.warn,
 	}
 	if o.init == initTarget {
 		job.Init, job.FromTarget = "", true
 	}
 	p := plan.Head{Data: o.data, Vocab: o.vocab, Epochs: o.epochs, Stages: o.stages}
+	if o.online {
+		p.Label = func(taps []int) (*data.Set, error) { return a.online(ctx, o, target, taps) }
+	}
 	err = p.Open(&cfg, &job, a.log)
 	r := &trainRun{
 		start: func(ctx context.Context) (train.Result, error) { return train.Head(ctx, cfg, job) },
@@ -103,11 +101,26 @@ func (a *app) prepareHead(o *trainOptions, m *machineOptions, group *dist.World,
 	return r, nil
 }
 
+// online returns the set that labels o's texts while training reads it.
+func (a *app) online(ctx context.Context, o *trainOptions, target *model.Model, taps []int) (*data.Set, error) {
+	bad := corpus.BadLines{Log: a.log}
+	in, err := a.labelled(o.model, target, &o.talk, &bad)
+	if err != nil {
+		return nil, err
+	}
+	c := o.label
+	c.Files, c.Features = o.data, preprocess.FeaturesAt(taps)
+	set, st, err := preprocess.Online(ctx, c, in, int64(o.keepLabels)<<20)
+	bad.End()
+	a.log.Info("labelling while training", "sequences", st.Sequences, "tokens", st.Tokens, "to_learn", st.LossTokens)
+	return set, templateHint(err)
+}
+
 func (a *app) prepareLM(o *trainOptions, m *machineOptions, group *dist.World, report func(train.Progress)) (*trainRun, error) {
 	if es, err := os.ReadDir(o.export); o.export != "" && err == nil && len(es) > 0 {
 		return nil, fmt.Errorf("--export %s is not empty: choose a new directory", o.export)
 	}
-	text, err := mix.ReadText(o.model, o.data, o.load, func(b corpus.BadLine) { a.log.Warn("left out", "line", b.Error()) })
+	text, err := mix.ReadText(o.model, o.data, o.label.Load, func(b corpus.BadLine) { a.log.Warn("left out", "line", b.Error()) })
 	if err != nil {
 		return nil, err
 	}
@@ -121,7 +134,7 @@ func (a *app) prepareLM(o *trainOptions, m *machineOptions, group *dist.World, r
 	}
 	job := train.LMJob{
 		Device: dev, Spec: text.Spec, Docs: text.Docs, Window: min(o.window, text.Spec.MaxPos, cfg.Rows), Out: o.out, Extra: text.Extra,
-		Report: report, Profile: o.profileOf(group), Group: group, Arithmetic: train.Arithmetic(dev, o.math), Warn: a.warn,
+		Report: report, Profile: o.profile, Group: group, Arithmetic: train.Arithmetic(dev, o.math), Warn: a.warn,
 	}
 	return &trainRun{close: dev.Close, start: func(ctx context.Context) (train.Result, error) {
 		res, err := train.LM(ctx, cfg, job)
