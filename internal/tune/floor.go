@@ -13,7 +13,7 @@ import (
 )
 
 // A bill is what an answer won and what it paid over plain decoding, as shares of the time that plain
-// decoding takes. Drafters' own work takes no time in a replay: go test -bench IdleRound ./infer/draft measures it.
+// decoding takes. Drafters' own work takes no time in a replay.
 type bill struct {
 	Won     float64 `json:"won"`     // passes that drafts saved
 	Rows    float64 `json:"rows"`    // what passes with drafts cost more than plain ones

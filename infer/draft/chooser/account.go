@@ -116,7 +116,7 @@ func (c charge) sum() float64 { return c.pass + c.draft + c.read + c.work }
 const (
 	outlier    = 1    // relative deviation that is other work of the machine
 	unheard    = 32   // plain rounds: a pass of a new size that takes longer was interrupted
-	newRow     = 0.15 // plain rounds that a row of a new size may cost more than expected
+	newRow     = 0.1  // plain rounds that a row of a new size may cost more than expected
 	firstDraft = 0.25 // assumed cost of a pass of a draft model, in plain rounds
 	firstRead  = 0.25 // and of reading a token, in those of the target's passes over the prompt
 	readFade   = 0.9  // weight that a measure of it keeps with the next one, and with each request
