@@ -74,10 +74,6 @@ var families = []family{
 	},
 }
 
-// inTable are those of the table. The variants of talf are timed beside them, but not trained for it yet:
-// they take as long as all others together, and more.
-var inTable = families[1:]
-
 var noisy = []string{"--noise", "0.2"}
 
 func (f family) name() string { return f[0].name }
@@ -283,7 +279,7 @@ func ablationEnded(f family, seed int) *step {
 
 func ablationNeeds() (out []*step) {
 	for seed := 1; seed <= lossSeeds; seed++ {
-		for _, f := range inTable {
+		for _, f := range families {
 			out = append(out, ablationEnded(f, seed))
 		}
 	}
@@ -326,7 +322,7 @@ func runAblation(_ context.Context, l *lab) (string, error) {
 	}
 	p := &pool{}
 	for seed := 1; seed <= lossSeeds; seed++ {
-		for _, f := range inTable {
+		for _, f := range families {
 			s := ablationEnded(f, seed)
 			var shown []int
 			if seed == 1 {
@@ -369,7 +365,7 @@ func ablationTables(p *pool, cost map[string]float64) (string, error) {
 	for _, m := range lossMethods {
 		head = append(head, m+", seed by seed")
 	}
-	for _, f := range inTable {
+	for _, f := range families {
 		var rows [][]string
 		for i, v := range f {
 			label := "`" + v.name + "`"
