@@ -46,8 +46,8 @@ var files = [...]string{
 const chunk = 4 << 20
 
 // Model writes the model in dir to the new or empty directory out, whole or not at all,
-// with its matrices as Q8, Q4 or BF16. Vectors and other files are unchanged, and with Q8 and Q4 routers of
-// experts and the up-projection of latent attention, which are not rounded when they are loaded. With Q4, matrices
+// with its matrices as Q8, Q4 or BF16. Vectors, routers of experts and other files are unchanged, and with Q8 and Q4 the
+// up-projection of latent attention: they are not rounded when they are loaded. With Q4, matrices
 // of whole blocks of a row are in Q4_K, or in Q4_0; embedding and LM head, and all others, are q8. dir may be a GGUF
 // file, or have experts in MXFP4; the integers and scales of their blocks are kept where the new type has them. The file
 // records the hash of the original weights, so heads trained for these also run with
@@ -130,13 +130,11 @@ type plan struct {
 	eight  map[string]bool // are q8 if the others become Q4
 }
 
-// plans returns the matrices that a model does not hold as integers, routers and the up-projection of latent
-// attention, and those that every token's logits depend on most directly: embedding and LM head.
+// plans returns the matrices that a model with weights of that type does not round, routers and, unless it has
+// BF16, the up-projection of latent attention, and those that every token's logits depend on most directly:
+// embedding and LM head.
 func plans(spec *arch.Spec, as compute.DType) plan {
 	p := plan{make(map[string]bool), make(map[string]bool)}
-	if as == compute.BF16 {
-		return p
-	}
 	specs := []*arch.Spec{spec}
 	if own, err := spec.MTPFor(); err == nil {
 		specs = append(specs, own)
@@ -144,8 +142,10 @@ func plans(spec *arch.Spec, as compute.DType) plan {
 	for _, s := range specs {
 		for _, t := range s.Tensors() {
 			switch t.Role {
-			case arch.Router, arch.SharedRouter, arch.KVUp:
+			case arch.Router, arch.SharedRouter:
 				p.stored[t.Name] = true
+			case arch.KVUp:
+				p.stored[t.Name] = as != compute.BF16
 			case arch.Embed, arch.LMHead:
 				p.eight[t.Name] = true
 			}
