@@ -23,16 +23,16 @@ const partBytes = 128 << 20
 // A step is what attention needs of a compute.Step, on the device until the queue next waits. It
 // refers to that Step, so that its address cannot be reused for another one in the meantime.
 type step struct {
-	s       *compute.Step
-	window  int
-	kvHeads int
-	parts   []stepPart
-	rows    uint64 // of row
-	blocks  uint64 // of prefixes
-	own     uint64 // slots of trees
-	anc     uint64
-	ld      int    // of paths
-	paths   uint64 // [rows][ld]
+	s      *compute.Step
+	st     *store
+	window int
+	parts  []stepPart
+	rows   uint64 // of row
+	blocks uint64 // of prefixes
+	own    uint64 // slots of trees
+	anc    uint64
+	ld     int    // of paths
+	paths  uint64 // [rows][ld]
 }
 
 // A stepPart is rows [row, row+n) of a step.
@@ -71,13 +71,10 @@ func (q *queue) Attend(dst, qkv compute.Buffer, kv compute.KV, layer int, a *com
 	if a.KNorm != nil {
 		p.kWeight, p.kBias, p.kEps, p.kCenter = q.norm(op, a.KNorm, c.HeadDim)
 	}
-	validate(op, st, s, a.RotDim, rope)
-	if s.Rows == 0 {
-		return
-	}
-	t := q.stepOf(s, a.Window, c)
+	checkPositions(op, s, a.RotDim, rope)
+	t := q.stepOf(op, s, a.Window, st)
 	if t == nil {
-		return // the device has failed
+		return // no rows, or the device has failed
 	}
 	prep, att := prepareF32, attendF32
 	if c.Type == compute.BF16 {
@@ -116,14 +113,22 @@ func (q *queue) Attend(dst, qkv compute.Buffer, kv compute.KV, layer int, a *com
 	runtime.KeepAlive(st)
 }
 
-func validate(op string, st *store, s *compute.Step, rot int, rope *buffer) {
-	blocks := st.Blocks()
+// checkPositions panics unless every row has a position that the layer's table of angles has.
+func checkPositions(op string, s *compute.Step, rot int, rope *buffer) {
 	check(len(s.Pos) >= s.Rows && len(s.Slot) >= s.Rows, op, "the shorter of Pos and Slot", min(len(s.Pos), len(s.Slot)), s.Rows)
-	for r := range s.Rows {
-		checkSlot(op, s.Slot[r], blocks)
-		if p := s.Pos[r]; p < 0 || (int(p)+1)*rot > rope.n {
+	for _, p := range s.Pos[:s.Rows] {
+		if p < 0 || (int(p)+1)*rot > rope.n {
 			panic(fmt.Sprintf("cuda: %s: position %d, the table has %d", op, p, rope.n/max(1, rot)))
 		}
+	}
+}
+
+// validate panics unless the rows, blocks and nodes of s are those of st. It is asked once a step,
+// not once a layer: it looks at every block of the prefixes.
+func validate(op string, st *store, s *compute.Step) {
+	blocks := st.Blocks()
+	for _, slot := range s.Slot[:s.Rows] {
+		checkSlot(op, slot, blocks)
 	}
 	row := 0
 	for i := range s.Spans {
@@ -146,14 +151,20 @@ func validate(op string, st *store, s *compute.Step, rot int, rope *buffer) {
 	check(row == s.Rows, op, "rows of all spans", row, s.Rows)
 }
 
-// stepOf returns s on the device. An earlier layer may have put it there.
-func (q *queue) stepOf(s *compute.Step, window int, c compute.KVConfig) *step {
+// stepOf returns s on the device, where an earlier layer may have put it, or nil if it has no rows or
+// the device has failed.
+func (q *queue) stepOf(op string, s *compute.Step, window int, st *store) *step {
+	c := st.c
 	for _, t := range q.steps {
-		if t.s == s && t.window == window && t.kvHeads == c.KVHeads {
+		if t.s == s && t.st == st && t.window == window {
 			return t
 		}
 	}
-	t := &step{s: s, window: window, kvHeads: c.KVHeads}
+	validate(op, st, s)
+	if s.Rows == 0 {
+		return nil
+	}
+	t := &step{s: s, st: st, window: window}
 	b := &q.build
 	b.reset(s.Heads/c.KVHeads, window)
 	for i := range s.Spans {

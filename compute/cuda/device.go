@@ -19,8 +19,8 @@ import (
 	"talf/compute/cuda/internal/driver"
 )
 
-// A device is one GPU. Everything that touches its context runs on the goroutine of
-// own, in the order in which it was sent.
+// A device is one GPU. Whoever has its turn may touch its context and what is the owner's: the
+// goroutine of own, which performs what was sent, in order, or a caller of do who finds nothing sent.
 type device struct {
 	cfg  Config
 	info Info
@@ -29,11 +29,14 @@ type device struct {
 	closed bool
 	work   chan command
 	done   chan struct{} // own has returned
+	sent   atomic.Int64  // commands that own has not performed yet
+	turn   sync.Mutex
 
 	lost atomic.Pointer[error] // the first failure of queued work: nothing runs after it
 
-	// The owner's alone.
+	// Of whoever has the turn.
 	dev     cu.Device
+	ctx     cu.CUContext
 	mod     cu.Module
 	stream  cu.Stream
 	kernels [kernelCount]cu.Function
@@ -81,18 +84,27 @@ func New(c Config) (compute.Device, error) {
 	return d, nil
 }
 
-// own runs what is sent until the device is closed.
+// own opens the device and performs what is sent until it is closed.
 func (d *device) own(started chan<- error) {
-	defer close(d.done)
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
 	err := caught(d.start)
 	started <- err
 	if err != nil {
+		close(d.done)
 		return
 	}
+	d.serve()
+}
+
+// serve performs what is sent until the device is closed, and releases everything.
+func (d *device) serve() {
+	defer close(d.done)
 	for c := range d.work {
+		d.turn.Lock()
 		d.perform(&c)
+		d.sent.Add(-1)
+		d.turn.Unlock()
 	}
 	d.fail(caught(func() error { d.stop(); return nil }))
 }
@@ -122,7 +134,7 @@ func caught(f func() error) (err error) {
 	return f()
 }
 
-// panicked is a panic of the owner, which must not end the process: the device's users get it as
+// panicked is a panic of what the owner does, which must not end the process: the device's users get it as
 // the reason of their failure.
 func panicked(v any) error { return &panicError{v, debug.Stack()} }
 
@@ -132,7 +144,7 @@ type panicError struct {
 }
 
 func (e *panicError) Error() string {
-	return fmt.Sprintf("panic on the device's goroutine: %v\n%s", e.value, e.stack)
+	return fmt.Sprintf("panic in the device's work: %v\n%s", e.value, e.stack)
 }
 
 // launch launches a kernel. It reports false, and does nothing, if the device has
@@ -171,6 +183,7 @@ func (d *device) start() error {
 	if err != nil {
 		return fmt.Errorf("take its context: %w", driver.Wrap(err))
 	}
+	d.ctx = ctx
 	undo := func(err error) error {
 		return errors.Join(err, driver.Wrap(dev.ReleasePrimaryCtx()))
 	}
@@ -233,24 +246,51 @@ func (d *device) send(c command) bool {
 	if d.closed {
 		return false
 	}
+	d.sent.Add(1)
 	d.work <- c
 	return true
 }
 
-// do runs f on the owner, after all that was sent, and returns what it returns.
+// do runs f as the owner, after all that was sent, and returns what it returns.
 func (d *device) do(f func() error) error {
+	if ran, err := d.here(f); ran {
+		return err
+	}
 	done := make(chan error, 1)
-	if !d.send(command{f: func() {
-		err := caught(f)
-		var bug *panicError
-		if errors.As(err, &bug) {
-			d.fail(err)
-		}
-		done <- err
-	}}) {
+	if !d.send(command{f: func() { done <- d.answer(f) }}) {
 		return errClosed
 	}
 	return <-done
+}
+
+// here runs f on the caller's thread if nobody else does anything on the device. A pass would
+// otherwise wait for threads to wake up twice, which takes longer than all its calls.
+func (d *device) here(f func() error) (ran bool, err error) {
+	d.mu.RLock()
+	defer d.mu.RUnlock()
+	if d.closed || !d.turn.TryLock() {
+		return false, nil
+	}
+	defer d.turn.Unlock()
+	if d.sent.Load() != 0 {
+		return false, nil
+	}
+	runtime.LockOSThread() // the context is a thread's
+	defer runtime.UnlockOSThread()
+	if cu.SetCurrentContext(d.ctx) != nil {
+		return false, nil // the owner has it
+	}
+	return true, d.answer(f)
+}
+
+// answer returns what f returns. A panic is the device's failure too.
+func (d *device) answer(f func() error) error {
+	err := caught(f)
+	var bug *panicError
+	if errors.As(err, &bug) {
+		d.fail(err)
+	}
+	return err
 }
 
 // Name returns, for example, "cuda:0 NVIDIA H200, compute capability 9.0".

@@ -17,14 +17,9 @@ func TestAPanicOfTheOwnerIsTheDevicesFailure(t *testing.T) {
 		"with a nil func": func(d *device) error { return d.do(nil) },
 	} {
 		d := &device{work: make(chan command, 4), done: make(chan struct{})}
-		go func() {
-			defer close(d.done)
-			for c := range d.work {
-				d.perform(&c)
-			}
-		}()
+		go d.serve()
 		err := plant(d)
-		if err == nil || !strings.Contains(err.Error(), "panic on the device's goroutine: ") || !strings.Contains(err.Error(), "goroutine ") {
+		if err == nil || !strings.Contains(err.Error(), "panic in the device's work: ") || !strings.Contains(err.Error(), "goroutine ") {
 			t.Errorf("%s: %v, want the panic with its stack", name, err)
 		}
 		if failed := d.failure(); (failed == nil) != (name == "of the start") {

@@ -31,13 +31,16 @@ type pass struct {
 
 	counts [countSlots]count
 	filled int
-	list   []launched
 	reads  []topRead
 	keep   []*block // replaced since the launches that use them were collected
 
-	graphs map[uint64]*graph // by the hash of their launches
-	seen   map[uint64]bool   // hashes of launches that were seen once
-	tick   uint64
+	// What was collected: the first launches of like, or list.
+	like *graph
+	n    int // of like's
+	list []launched
+
+	graphs []*graph        // those used last come first
+	seen   map[uint64]bool // hashes of launches that were seen once
 }
 
 // A launched is a launch of a kernel. Equal launches do the same to the same memory.
@@ -65,8 +68,8 @@ type topRead struct {
 // A graph is a pass that the driver keeps.
 type graph struct {
 	list []launched
+	hash uint64
 	exec driver.Graph
-	used uint64 // tick
 }
 
 const (
@@ -119,7 +122,48 @@ func (q *queue) Pass(rows int) {
 	clear(q.steps)
 	q.steps = q.steps[:0]
 	p.on, p.at, p.filled = true, countSlots*countBytes, 0
-	p.list, p.reads = p.list[:0], p.reads[:0]
+	p.reads = p.reads[:0]
+	p.begin()
+}
+
+// begin forgets what was collected.
+func (p *pass) begin() {
+	p.list, p.like, p.n = p.list[:0], nil, 0
+	if len(p.graphs) > 0 {
+		p.like = p.graphs[0]
+	}
+}
+
+// launch collects a launch. A pass is nearly always one that came before, so that launches are
+// compared with a graph's while they are at hand, and written only where no graph has begun so.
+func (p *pass) launch(k kernel, grid [3]uint32, args []uint64) {
+	if g := p.like; g != nil {
+		if p.n < len(g.list) && g.list[p.n].is(k, grid, args) {
+			p.n++
+			return
+		}
+		for _, o := range p.graphs {
+			if p.n < len(o.list) && o.list[p.n].is(k, grid, args) && slices.Equal(o.list[:p.n], g.list[:p.n]) {
+				p.like = o
+				p.n++
+				return
+			}
+		}
+		p.write()
+	}
+	p.list = append(p.list, launched{kernel: k, grid: grid, threads: kernels[k].threads})
+	copy(p.list[len(p.list)-1].args[:], args)
+}
+
+// write makes what was collected a list of its own.
+func (p *pass) write() {
+	p.list = append(p.list[:0], p.like.list[:p.n]...)
+	p.like, p.n = nil, 0
+}
+
+// is reports whether l launches k with these arguments.
+func (l *launched) is(k kernel, grid [3]uint32, args []uint64) bool {
+	return l.kernel == k && l.grid == grid && slices.Equal(l.args[:len(args)], args)
 }
 
 // passMemory allocates the memory of a pass's arguments.
@@ -184,7 +228,7 @@ func (q *queue) flush() {
 func (q *queue) play() {
 	p, d := &q.pass, q.dev
 	p.on, p.sent = false, true
-	if d.lost.Load() != nil || len(p.list) == 0 {
+	if d.lost.Load() != nil || p.n+len(p.list) == 0 {
 		return
 	}
 	err := driver.Wrap(cu.MemcpyHtoDAsync(cu.DevicePtr(p.twin.ptr), unsafe.Pointer(&p.pinned[0]), int64(p.at), d.stream))
@@ -205,33 +249,47 @@ func (q *queue) play() {
 // launchAll launches a pass's kernels, as a graph if they were launched before.
 func (q *queue) launchAll() {
 	p, d := &q.pass, q.dev
-	if d.graphs {
-		h := maphash.Bytes(d.seed, bytesOf(p.list))
-		g := p.graphs[h]
-		if g != nil && !slices.Equal(g.list, p.list) {
-			g = nil
-		}
-		if g == nil && p.seen[h] {
-			g = q.capture(h)
-		}
-		if g != nil {
-			p.tick++
-			g.used = p.tick
-			if err := g.exec.Launch(d.stream); err != nil {
-				d.fail(fmt.Errorf("launch a graph of %d kernels: %w", len(g.list), err))
+	g := p.like
+	if g != nil && p.n < len(g.list) {
+		g = nil
+		p.write()
+	}
+	if g == nil && d.graphs {
+		g = q.known()
+	}
+	if g == nil {
+		for i := range p.list {
+			if !d.launch(&p.list[i]) {
+				return
 			}
-			return
 		}
-		if len(p.seen) >= mostSeen || p.seen == nil {
-			p.seen = map[uint64]bool{}
-		}
-		p.seen[h] = true
+		return
 	}
-	for i := range p.list {
-		if !d.launch(&p.list[i]) {
-			return
+	i := slices.Index(p.graphs, g)
+	copy(p.graphs[1:], p.graphs[:i])
+	p.graphs[0] = g
+	if err := g.exec.Launch(d.stream); err != nil {
+		d.fail(fmt.Errorf("launch a graph of %d kernels: %w", len(g.list), err))
+	}
+}
+
+// known returns the graph of a pass's list, which it makes when a list comes for the second time, or nil.
+func (q *queue) known() *graph {
+	p := &q.pass
+	h := maphash.Bytes(q.dev.seed, bytesOf(p.list))
+	for _, g := range p.graphs {
+		if g.hash == h && slices.Equal(g.list, p.list) {
+			return g
 		}
 	}
+	if p.seen[h] {
+		return q.capture(h)
+	}
+	if len(p.seen) >= mostSeen || p.seen == nil {
+		p.seen = map[uint64]bool{}
+	}
+	p.seen[h] = true
+	return nil
 }
 
 // capture records a graph of a pass's launches, or returns nil if the driver refuses.
@@ -250,25 +308,12 @@ func (q *queue) capture(h uint64) *graph {
 		d.withoutGraphs(err)
 		return nil
 	}
-	if old := p.graphs[h]; old != nil { // another list with this hash
-		_ = old.exec.Destroy()
-		delete(p.graphs, h)
-	}
-	if len(p.graphs) >= mostGraphs {
-		var last uint64
-		for k, g := range p.graphs {
-			if last == 0 || g.used < p.graphs[last].used {
-				last = k
-			}
-		}
+	if last := len(p.graphs) - 1; last+1 >= mostGraphs {
 		_ = p.graphs[last].exec.Destroy()
-		delete(p.graphs, last)
+		p.graphs = p.graphs[:last]
 	}
-	if p.graphs == nil {
-		p.graphs = map[uint64]*graph{}
-	}
-	g := &graph{list: slices.Clone(p.list), exec: exec}
-	p.graphs[h] = g
+	g := &graph{list: slices.Clone(p.list), hash: h, exec: exec}
+	p.graphs = append(p.graphs, g)
 	return g
 }
 

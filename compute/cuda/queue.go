@@ -133,12 +133,14 @@ func (q *queue) room(n int) uint64 {
 
 // launch queues a kernel. args is a pointer to its structure.
 func launch[T any](q *queue, k kernel, x, y, z int, args *T) {
-	c := command{launched: launched{kernel: k, grid: [3]uint32{uint32(x), uint32(y), uint32(z)}, threads: kernels[k].threads}}
-	*(*T)(unsafe.Pointer(&c.args)) = *args
+	grid := [3]uint32{uint32(x), uint32(y), uint32(z)}
+	words := unsafe.Slice((*uint64)(unsafe.Pointer(args)), unsafe.Sizeof(*args)/8)
 	if q.pass.on {
-		q.pass.list = append(q.pass.list, c.launched)
+		q.pass.launch(k, grid, words)
 		return
 	}
+	c := command{launched: launched{kernel: k, grid: grid, threads: kernels[k].threads}}
+	copy(c.args[:], words)
 	q.dev.send(c)
 }
 
