@@ -28,6 +28,9 @@ func (p *parser) instruction(s string) (instruction, error) {
 	args, parts := fields(rest), strings.Split(op, ".")
 	switch parts[0] {
 	case "bra":
+		if err := count(args, 1); err != nil {
+			return in, err
+		}
 		target, ok := p.labels[args[0]]
 		if !ok {
 			return in, fmt.Errorf("label %s is not there", args[0])
@@ -90,10 +93,18 @@ func (p *parser) instruction(s string) (instruction, error) {
 	return in, fmt.Errorf("%s is not known", op)
 }
 
+// count refuses any other number of operands than want.
+func count(args []string, want int) error {
+	if len(args) != want {
+		return fmt.Errorf("%d operands, want %d", len(args), want)
+	}
+	return nil
+}
+
 // operands appends args, registers or constants of banks.
 func (p *parser) operands(in *instruction, args []string, banks ...bank) error {
-	if len(args) != len(banks) {
-		return fmt.Errorf("%d operands, want %d", len(args), len(banks))
+	if err := count(args, len(banks)); err != nil {
+		return err
 	}
 	for i, a := range args {
 		o, err := p.value(a, banks[i])
@@ -127,8 +138,8 @@ func (p *parser) access(in *instruction, parts, args []string) error {
 	if err != nil {
 		return err
 	}
-	if len(args) != 2 {
-		return fmt.Errorf("%d operands, want 2", len(args))
+	if err := count(args, 2); err != nil {
+		return err
 	}
 	load := parts[0] == "ld"
 	data, addr := args[0], args[1]
@@ -204,6 +215,9 @@ func (p *parser) atom(in *instruction, op string, args []string) error {
 func (p *parser) copies(in *instruction, op string, args []string) error {
 	switch op {
 	case "cp.async.cg.shared.global":
+		if err := count(args, 4); err != nil {
+			return err
+		}
 		to, short, err := p.address(args[0])
 		if err != nil || !short {
 			return fmt.Errorf("address %s is not of 32 bits: %w", args[0], err)
@@ -212,7 +226,7 @@ func (p *parser) copies(in *instruction, op string, args []string) error {
 		if err != nil || short {
 			return fmt.Errorf("address %s is not of 64 bits: %w", args[1], err)
 		}
-		if len(args) != 4 || args[2] != "16" {
+		if args[2] != "16" {
 			return fmt.Errorf("%s is not known with these operands", op)
 		}
 		n, err := p.value(args[3], narrow)
@@ -222,9 +236,11 @@ func (p *parser) copies(in *instruction, op string, args []string) error {
 		in.run = (*warp).commitCopies
 		return nil
 	case "cp.async.wait_group":
-		var err error
-		in.run = (*warp).waitCopies
-		in.n, err = strconv.Atoi(args[0])
+		err := count(args, 1)
+		if err == nil {
+			in.run = (*warp).waitCopies
+			in.n, err = strconv.Atoi(args[0])
+		}
 		return err
 	}
 	return fmt.Errorf("%s is not known", op)
@@ -251,8 +267,8 @@ func (p *parser) mma(in *instruction, op string, args []string) error {
 }
 
 func (p *parser) move(in *instruction, op string, args []string) error {
-	if len(args) != 2 {
-		return fmt.Errorf("%d operands, want 2", len(args))
+	if err := count(args, 2); err != nil {
+		return err
 	}
 	// "mov.b32 {low, high}, r" takes a register apart.
 	if elems := elements(args[0]); len(elems) == 2 && op == "mov.b32" {
@@ -289,9 +305,15 @@ func (p *parser) move(in *instruction, op string, args []string) error {
 
 // convert decodes cvt.rounding.to.from.
 func (p *parser) convert(in *instruction, parts, args []string) error {
-	if parts[1] == "rn" && parts[2] == "bf16x2" && parts[3] == "f32" {
+	if slices.Equal(parts[1:], []string{"rn", "bf16x2", "f32"}) {
 		in.run = roundPair
 		return p.operands(in, args, narrow, narrow, narrow)
+	}
+	if len(parts) < 3 {
+		return fmt.Errorf("%s is not known", strings.Join(parts, "."))
+	}
+	if err := count(args, 2); err != nil {
+		return err
 	}
 	from, to := parts[len(parts)-1], parts[len(parts)-2]
 	tb, err := bankOf(to)
@@ -318,6 +340,9 @@ func (p *parser) convert(in *instruction, parts, args []string) error {
 }
 
 func (p *parser) compare(in *instruction, parts, args []string) error {
+	if len(parts) != 3 {
+		return fmt.Errorf("%s is not known", strings.Join(parts, "."))
+	}
 	typ := parts[2]
 	b, err := bankOf(typ)
 	if err != nil {

@@ -114,6 +114,46 @@ func TestWhatIsNotKnownIsRefused(t *testing.T) {
 	}
 }
 
+// Every opcode of the shipped kernels with parts or operands left out is read or refused.
+func TestInstructionsThatAreCutShortAreRefused(t *testing.T) {
+	text, err := os.ReadFile("../kernels.ptx")
+	if err != nil {
+		t.Fatal(err)
+	}
+	seen := map[string]bool{}
+	for line := range strings.Lines(string(text)) {
+		op, rest, _ := strings.Cut(strings.TrimSuffix(strings.TrimSpace(line), ";"), " ")
+		op, rest, _ = strings.Cut(op+" "+rest, "\t")
+		if op = strings.TrimSpace(op); !strings.HasSuffix(strings.TrimSpace(line), ";") || strings.HasPrefix(op, ".") || strings.HasPrefix(op, "@") || seen[op] {
+			continue
+		}
+		seen[op] = true
+		parts, args := strings.Split(op, "."), strings.Split(rest, ",")
+		for n := range parts {
+			for m := range len(args) + 1 {
+				body := strings.Join(parts[:n+1], ".") + "\t" + strings.Join(args[:m], ",") + ";"
+				_, _ = ptxtest.Parse(entry("", body))
+			}
+		}
+	}
+	if len(seen) < 60 {
+		t.Errorf("%d opcodes are too few for a test", len(seen))
+	}
+	for _, c := range []struct{ body, want string }{
+		{"bra;", "0 operands, want 1"},
+		{"cp.async.wait_group;", "0 operands, want 1"},
+		{"cp.async.cg.shared.global [%r1];", "1 operands, want 4"},
+		{"cvt;", "cvt is not known"},
+		{"cvt.rn.bf16x2 %r1;", "1 operands, want 2"},
+		{"cvt.u32.u64;", "0 operands, want 2"},
+		{"setp.eq;", "setp.eq is not known"},
+	} {
+		if _, err := ptxtest.Parse(entry("", c.body)); err == nil || !strings.Contains(err.Error(), c.want) {
+			t.Errorf("%s: %v, want %q", c.body, err, c.want)
+		}
+	}
+}
+
 func TestAKernelWithoutAnEndIsRefused(t *testing.T) {
 	text := entry("", "")
 	for _, cut := range []string{text[:len(text)-2], text[:strings.Index(text, "\tld.param")], text[:strings.Index(text, "{")+1]} {
