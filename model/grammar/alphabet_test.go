@@ -75,3 +75,52 @@ func TestFreeCharactersAreFoundWithinTheWorkOfAMask(t *testing.T) {
 		t.Errorf("%v, want %v", err, errAmbiguous)
 	}
 }
+
+// Where texts go on for ever, but what may follow depends on what they were, as with names of which some are
+// taken, tokens with quotes are judged by all of their characters.
+func TestTokensAreJudgedByTheNamesBeforeTheirQuotes(t *testing.T) {
+	var tokens []string
+	for _, name := range []string{"", "a", "ab", "abc", "b", "é", "abé"} {
+		for _, end := range []string{"", `"`, `":`, `"x`} {
+			if name+end != "" {
+				tokens = append(tokens, name+end)
+			}
+		}
+	}
+	for i := range 200 { // so that many tokens are below one letter
+		tokens = append(tokens, "a"+string(rune('a'+i%26))+string(rune('a'+i/26))+`"`)
+	}
+	b := NewBuilder()
+	taken, err := b.Words([]string{"ab", "abc", "é"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	all, err := b.DFA(b.Repeat(b.Runes(Invert([]Range{{0, 0x1F}, {'"', '"'}, {'\\', '\\'}})), 0, Unbounded))
+	if err != nil {
+		t.Fatal(err)
+	}
+	free, err := b.Without(all, taken)
+	if err != nil {
+		t.Fatal(err)
+	}
+	g, err := b.Compile(b.Seq(b.Automaton(free), b.Text(`":`)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	a, err := NewAutomaton(g, words(t, tokens))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, before := range []string{"", "a", "ab", "x", "é"} {
+		s := a.Read(a.Start(), []byte(before))
+		mask, err := a.Mask(s)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for id, text := range tokens {
+			if want := a.Read(s, []byte(text)) != nil; mask.Has(int32(id)) != want {
+				t.Errorf("after %q token %q is allowed: %v, want %v", before, text, !want, want)
+			}
+		}
+	}
+}
