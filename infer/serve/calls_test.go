@@ -14,6 +14,7 @@ import (
 	"talf/internal/e2e/servetest"
 	"talf/internal/e2e/talftest"
 	"talf/model/chat"
+	"talf/model/toolcall"
 )
 
 // A called message is one of the assistant, whole or a part of a stream.
@@ -152,6 +153,49 @@ func TestToolsAreCalled(t *testing.T) {
 		} {
 			if status, _, b := do(t, "POST", url+"/v1/chat/completions", `{"messages":[{"role":"user","content":"Hi"}],`+bad+`}`); status != 400 || !strings.Contains(b, `"param":"`+param+`"`) {
 				t.Errorf("%s: %d %s", param, status, b)
+			}
+		}
+	}
+}
+
+// Calls come in the format that was chosen, whatever the template writes, and are read as calls.
+func TestTheFormatOfToolsCanBeChosen(t *testing.T) {
+	dir := longerModel(t)
+	for name, form := range map[toolcall.Name]string{"llama3": `{"name": "NAME", "parameters": {…}}`, "mistral-v11": "[TOOL_CALLS]NAME[ARGS]{…}", "deepseek": "function<｜tool▁sep｜>NAME\n"} {
+		parts := servetest.Default()
+		var err error
+		if parts.Template, err = chat.Load(dir); err != nil {
+			t.Fatal(err)
+		}
+		parts.Server.ToolFormat = name
+		url := servetest.Start(t, servetest.Setup{Dir: dir, Parts: parts}).URL
+		_, _, b := do(t, "POST", url+"/tokenize", `{"messages":[{"role":"user","content":"Hi"}],`+someTools+`}`)
+		_, _, b = do(t, "POST", url+"/detokenize", fmt.Sprintf(`{"tokens":%s}`, decode[struct{ Tokens json.RawMessage }](t, []byte(b)).Tokens))
+		if told := decode[struct{ Prompt string }](t, []byte(b)).Prompt; !strings.Contains(told, form) {
+			t.Errorf("%s: the model is told %q, want %q in it", name, told, form)
+		}
+		for _, tail := range []string{`}`, `,"stream":true}`} {
+			status, _, b := do(t, "POST", url+"/v1/chat/completions", `{"messages":[{"role":"user","content":"Hi"}],`+someTools+`,"tool_choice":"required","max_tokens":200`+tail)
+			var called, args string
+			take := func(b []byte) {
+				for _, c := range decode[calledAnswer](t, b).Choices {
+					for _, k := range append(c.Message.Calls, c.Delta.Calls...) {
+						if k.ID != "" {
+							called += k.Function.Name
+						}
+						if called == "f" {
+							args += k.Function.Arguments
+						}
+					}
+				}
+			}
+			if status == 200 && strings.Contains(tail, "stream") {
+				deltas(t, b, func(e []byte) string { take(e); return "" })
+			} else if status == 200 {
+				take([]byte(b))
+			}
+			if status != 200 || !strings.HasPrefix(called, "f") && !strings.HasPrefix(called, "g") || called == "f" && !json.Valid([]byte(args)) {
+				t.Errorf("%s%s: %d, calls %q with %q: %s", name, tail, status, called, args, b)
 			}
 		}
 	}

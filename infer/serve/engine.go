@@ -37,6 +37,8 @@ type EngineConfig struct {
 	Methods []string
 	MaxWait time.Duration // of a request in the queue; 0: any
 	Version string        // what determines the answers, with their seeds
+	// ToolFormat is how the model calls tools; "": as its template writes calls.
+	ToolFormat toolcall.Name
 }
 
 // An Engine is the Core of a server that decodes with a loop.
@@ -83,6 +85,9 @@ func NewEngine(c EngineConfig) (_ *Engine, err error) {
 		return nil, err
 	}
 	if e.style, err = toolcall.Detect(context.Background(), c.Template); err != nil {
+		return nil, err
+	}
+	if e.style, err = e.style.As(c.ToolFormat); err != nil {
 		return nil, err
 	}
 	for _, text := range append(slices.Clone(c.Methods), plain) {

@@ -60,7 +60,7 @@ func Open(p Parts) (*Running, error) {
 	}
 	e, err := NewEngine(EngineConfig{
 		Loop: l, Shape: target.Shape(), Tokenizer: p.Tokenizer, Template: p.Template, Source: p.Source, Methods: p.Methods, MaxWait: p.MaxWait,
-		Version: identity.Short(p.Model.Function().Hash()),
+		Version: identity.Short(p.Model.Function().Hash()), ToolFormat: p.Server.ToolFormat,
 	})
 	if err != nil {
 		return nil, errors.Join(err, l.Close())

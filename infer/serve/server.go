@@ -27,6 +27,7 @@ import (
 	"talf/infer/serve/spans"
 	"talf/infer/serve/wire"
 	"talf/internal/limits"
+	"talf/model/toolcall"
 )
 
 // A Config says what is served and to whom. The zero value of a field of time or size is no bound.
@@ -36,6 +37,8 @@ type Config struct {
 	Keys  *Keys // nil: everyone is let in
 	// Methods are what GET /v1/models says that requests may choose from, the default first.
 	Methods []string
+	// ToolFormat is how the model calls tools; "": as its template writes calls.
+	ToolFormat toolcall.Name
 	// NoPlayground leaves out the page at /.
 	NoPlayground bool
 

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"slices"
 	"strings"
 	"unicode"
 
@@ -60,6 +61,48 @@ func Detect(ctx context.Context, t *chat.Template) (Style, error) {
 	}
 	plain.Thinks = t.Mentions(thinkOpen)
 	return plain, nil
+}
+
+// A Name is what a format is called, as the value of a flag; "" is none.
+type Name string
+
+// Names returns what the formats are called.
+func Names() (out []string) {
+	for _, f := range formats {
+		out = append(out, f.name)
+	}
+	return out
+}
+
+func (n *Name) String() string { return string(*n) }
+
+// Set reports a name that no format has.
+func (n *Name) Set(name string) error {
+	if name != "" && !slices.Contains(Names(), name) {
+		return fmt.Errorf("%q is no format of calls, want one of %s", name, strings.Join(Names(), ", "))
+	}
+	*n = Name(name)
+	return nil
+}
+
+// Type says in help texts what the value is.
+func (*Name) Type() string { return "name" }
+
+// As returns the style of a model that calls in the format of a name; "" is that of s. Where the template writes
+// calls differently, messages say what the tools are and how to call them, and have calls and results as text.
+func (s Style) As(name Name) (Style, error) {
+	if name == "" || string(name) == s.Format.name {
+		return s, nil
+	}
+	if err := new(Name).Set(string(name)); err != nil {
+		return s, fmt.Errorf("format of tools: %w", err)
+	}
+	f := *formats[slices.Index(Names(), string(name))]
+	if f.channels {
+		return s, fmt.Errorf("format of tools %q: the chat template of the model writes no channels, want another format", name)
+	}
+	f.plain = true
+	return Style{Format: &f, Thinks: s.Thinks}, nil
 }
 
 // squeezed is a text without white space.

@@ -339,3 +339,46 @@ func TestMessagesAreRewritten(t *testing.T) {
 		}
 	}
 }
+
+// A format may be chosen by name: where the template does not write it, messages say how calls are written and have
+// them as text.
+func TestFormatsAreChosenByName(t *testing.T) {
+	detected, err := toolcall.Detect(t.Context(), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range append(toolcall.Names(), "", "xml") {
+		s, err := detected.As(toolcall.Name(name))
+		if name == "xml" || name == "harmony" {
+			if err == nil || !strings.Contains(err.Error(), name) || (new(toolcall.Name).Set(name) == nil) == (name == "xml") {
+				t.Errorf("%s: %v", name, err)
+			}
+			continue
+		}
+		if err != nil || name == "" && s != detected || name != "" && s.Format.Name() != name || !s.Format.Plain() || s.Told {
+			t.Errorf("%q: %+v, %v", name, s, err)
+			continue
+		}
+		call := `{"role":"assistant","content":null,"tool_calls":[{"type":"function","id":"1","function":{"name":"add","arguments":"{\"a\": 1}"}}]}`
+		got, err := s.Rewrite([]json.RawMessage{json.RawMessage(`{"role":"user","content":"Hi"}`), json.RawMessage(call)}, tools, false)
+		if err != nil || len(got) != 3 {
+			t.Fatalf("%q: %s, %v", name, got, err)
+		}
+		var told, said struct{ Content string }
+		if err := json.Unmarshal(got[0], &told); err != nil {
+			t.Fatal(err)
+		}
+		if err := json.Unmarshal(got[2], &said); err != nil {
+			t.Fatal(err)
+		}
+		if want := s.Format.Write([]toolcall.Call{{Name: "add", Arguments: `{"a": 1}`}}); said.Content != want {
+			t.Errorf("%q: a call is %q, want %q", name, said.Content, want)
+		}
+		if want := s.Format.Write([]toolcall.Call{{Name: "NAME", Arguments: "{…}"}}); !strings.Contains(told.Content, want) {
+			t.Errorf("%q: the model is told %q, want %q in it", name, told.Content, want)
+		}
+	}
+	if s := toolcall.Find("mistral"); s.Plain() {
+		t.Error("choosing a format changed it for others")
+	}
+}

@@ -85,6 +85,7 @@ names of the flags; a flag on the command line wins.`,
 	cli.DurationVar(f, &o.server.MaxTime, "max-time", o.server.MaxTime, "longest time that a request takes (0: any)")
 	cli.CountVar(f, &o.cached, "cached-prefixes", 64, "finished requests whose keys and values are kept for prompts that begin alike")
 	cli.DurationVar(f, &o.server.PingTime, "ping", o.server.PingTime, "silence of a stream after which it says that it is alive (0: never)")
+	f.Var(&o.server.ToolFormat, "tool-format", "`name` of the format in which the model calls tools (default: that of its chat template)")
 	f.StringVar(&o.config, "config", "", "YAML file of flags")
 	f.StringVar(&o.keyFile, "api-key-file", "", "`file` of API keys, one a line")
 	f.StringVar(&o.listen.Certificate, "tls-cert", "", "`file` of the certificate for TLS")

@@ -350,6 +350,8 @@ func TestServeRefusesWhatItCannotDo(t *testing.T) {
 		{[]string{"--model", dir, "--max-queue", "-1"}, ExitUsage, `--max-queue is "-1"`},
 		{[]string{"--model", dir, "--max-time", "-1s"}, ExitUsage, `--max-time is "-1s"`},
 		{[]string{"--model", dir, "--method", "nonsense"}, ExitUsage, "nonsense"},
+		{[]string{"--model", "none", "--tool-format", "xml"}, ExitUsage, `"xml" is no format of calls, want one of deepseek, `},
+		{[]string{"--model", dir, "--tool-format", "harmony"}, ExitUsage, "writes no channels"},
 		{[]string{"--model", dir, "--method", "salf"}, ExitUsage, "draft model"},
 		{[]string{"--model", dir, "--api-key-file", empty}, ExitFailure, "no keys"},
 		{[]string{"--model", dir, "--api-key-file", "none"}, ExitFailure, "API keys: open none"},
