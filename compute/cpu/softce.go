@@ -13,7 +13,6 @@ import (
 // softCE is the state of SoftCE: logits of one chunk of rows at a time.
 type softCE struct {
 	z    []float32 // [rows][v] logits, then their gradients
-	dw   []float32 // a chunk's h in panels, if dw is wanted
 	rows ceTask
 
 	probs probsTask
@@ -21,13 +20,72 @@ type softCE struct {
 
 // ceLogits is how many logits a chunk holds and ceRows how many rows at most:
 // enough rows to pay for passing over w, few enough that the logits stay in the
-// last level of cache.
+// last level of cache. Each chunk packs a w that is no weight anew, which takes as long as some ten rows: then there
+// are at least ceLeast.
 const (
 	ceLogits = 1 << 22
 	ceRows   = 512
+	ceLeast  = 256
 )
 
-func ceChunk(v int) int { return max(16, min(ceRows, ceLogits/v/16*16)) }
+// A ceHead is w [v][hidden]: in panels of v, for logits, and in panels of hidden, for gradients; or rows that may have
+// changed, which are packed a slab at a time.
+type ceHead struct {
+	forward, back packed
+	rows          []float32
+	v, hidden     int
+}
+
+// chunk is the number of rows whose logits are computed at once.
+func (h *ceHead) chunk() int {
+	least := 16
+	if h.rows != nil {
+		least = ceLeast
+	}
+	return max(least, min(ceRows, ceLogits/h.v/16*16))
+}
+
+// slab is how many elements of w are packed at once: they stay in cache until they are multiplied.
+const slabSize = 1 << 20
+
+// slab is the number of rows of w that are packed at once.
+func (h *ceHead) slab() int { return max(panel, slabSize/max(1, h.hidden)/panel*panel) }
+
+// logits computes z = x·wᵀ for m rows x.
+func (q *Queue) logits(h *ceHead, z, x []float32, m int) {
+	t := mulTask{c: z, ldc: h.v, a: x, ars: h.hidden, aks: 1, b: h.forward, m: m, n: h.v, k: h.hidden}
+	if h.rows == nil {
+		q.mul = t
+		q.mul.start(q.pool)
+		return
+	}
+	step := h.slab()
+	for i := 0; i < h.v; i += step {
+		t.n = min(step, h.v-i)
+		q.packB(h.rows[i*h.hidden:], h.hidden, h.hidden, t.n, true)
+		t.c, t.b.panels = z[i:], q.train.packed
+		q.mul = t
+		q.mul.start(q.pool)
+	}
+}
+
+// unlogits computes dx = z·w for m rows z. An element is one chain over the tokens, however many slabs they are in.
+func (q *Queue) unlogits(h *ceHead, dx, z []float32, m int) {
+	t := mulTask{c: dx, ldc: h.hidden, a: z, ars: h.v, aks: 1, b: h.back, m: m, n: h.hidden, k: h.v}
+	if h.rows == nil {
+		q.mul = t
+		q.mul.start(q.pool)
+		return
+	}
+	step := h.slab()
+	for i := 0; i < h.v; i += step {
+		t.k = min(step, h.v-i)
+		q.packB(h.rows[i*h.hidden:], h.hidden, t.k, h.hidden, false)
+		t.a, t.b.panels, t.chain = z[i:], q.train.packed, i > 0
+		q.mul = t
+		q.mul.start(q.pool)
+	}
+}
 
 // SoftCE computes losses and gradients of soft labels, chunk by chunk: logits,
 // the loss and its gradient in their place, then dh and dw.
@@ -43,19 +101,17 @@ func (q *Queue) SoftCE(loss, dh, dw, h, w compute.Buffer, labels *compute.SoftLa
 	if dw != nil {
 		dws = f32(op, dw, v*hidden)
 	}
-	forward, back := q.head(op, w, v, hidden, true)
+	head := q.head(op, w, v, hidden, true)
 
 	s := &q.train.ce
-	chunk := ceChunk(v)
+	chunk := head.chunk()
 	s.z = slab.Resize(s.z, min(chunk, n)*v)
 	for r := 0; r < n; r += chunk {
 		m := min(chunk, n-r)
-		q.mul = mulTask{c: s.z, ldc: v, a: hs[r*hidden:], ars: hidden, aks: 1, b: forward, m: m, n: v, k: hidden}
-		q.mul.start(q.pool)
+		q.logits(&head, s.z, hs[r*hidden:], m)
 		s.rows = ceTask{z: s.z, loss: ls, scale: scale, l: labels, v: v, row: r}
 		q.pool.run(&s.rows, m)
-		q.mul = mulTask{c: dhs[r*hidden:], ldc: hidden, a: s.z, ars: v, aks: 1, b: back, m: m, n: hidden, k: v}
-		q.mul.start(q.pool)
+		q.unlogits(&head, dhs[r*hidden:], s.z, m)
 		if dws != nil {
 			q.packB(hs[r*hidden:], hidden, m, hidden, false)
 			q.mul = mulTask{
@@ -95,14 +151,13 @@ func (q *Queue) probs(op string, h, w compute.Buffer, n int, task probsTask) {
 	hidden, v := width(h), task.v
 	check(w.Shape()[1] == hidden, op, "columns of w", w.Shape()[1], hidden)
 	hs := f32(op, h, n*hidden)
-	forward, _ := q.head(op, w, v, hidden, false)
+	head := q.head(op, w, v, hidden, false)
 	s := &q.train.ce
-	chunk := ceChunk(v)
+	chunk := head.chunk()
 	s.z = slab.Resize(s.z, min(chunk, n)*v)
 	for r := 0; r < n; r += chunk {
 		m := min(chunk, n-r)
-		q.mul = mulTask{c: s.z, ldc: v, a: hs[r*hidden:], ars: hidden, aks: 1, b: forward, m: m, n: v, k: hidden}
-		q.mul.start(q.pool)
+		q.logits(&head, s.z, hs[r*hidden:], m)
 		s.probs = task
 		s.probs.z, s.probs.row = s.z, r
 		q.pool.run(&s.probs, m)
@@ -172,33 +227,21 @@ func checkLabels(l *compute.SoftLabels, v, n int) {
 	}
 }
 
-// head returns w in panels of V, for logits, and, if there are gradients, in panels of H.
-// A weight keeps both; a buffer may have changed and is packed anew.
-func (q *Queue) head(op string, w compute.Buffer, v, hidden int, gradients bool) (forward, back packed) {
-	if t, ok := w.(*weight); ok {
-		if t.q8 != nil || t.q4 != nil {
-			panic(fmt.Sprintf("cpu: %s: the weight is %v", op, t.DType()))
-		}
-		if gradients {
-			back = t.backward(q)
-		}
-		return t.packed, back
+// head returns w, with what gradients need if there are any. A weight keeps its panels.
+func (q *Queue) head(op string, w compute.Buffer, v, hidden int, gradients bool) ceHead {
+	h := ceHead{v: v, hidden: hidden}
+	t, ok := w.(*weight)
+	switch {
+	case !ok:
+		h.rows = f32(op, w, v*hidden)
+		return h
+	case t.q8 != nil || t.q4 != nil:
+		panic(fmt.Sprintf("cpu: %s: the weight is %v", op, t.DType()))
+	case gradients:
+		h.back = t.backward(q)
 	}
-	src := f32(op, w, v*hidden)
-	s := &q.train.ce
-	n := kern.PanelLen(v, hidden)
-	s.dw = slab.Resize(s.dw, n+kern.PanelLen(hidden, v))
-	forward.panels = s.dw[:n]
-	t := &q.train.pack
-	*t = packBTask{dst: forward.panels, b: src, k: hidden, n: v, stride: hidden, trans: true}
-	q.pool.run(t, t.parts())
-	if !gradients {
-		return forward, back
-	}
-	back.panels = s.dw[n:]
-	*t = packBTask{dst: back.panels, b: src, k: v, n: hidden, stride: hidden}
-	q.pool.run(t, t.parts())
-	return forward, back
+	h.forward = t.packed
+	return h
 }
 
 // DType and Shape make a weight usable as SoftCE's buffer [Out][In].
