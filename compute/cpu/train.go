@@ -139,7 +139,7 @@ func (q *Queue) Gemm(c, a, b compute.Mat, beta float32) {
 func (q *Queue) packB(b []float32, stride, k, n int, trans bool) {
 	size := kern.PanelLen(n, k)
 	if cap(q.train.packed) < size {
-		q.train.packed = make([]float32, size)
+		q.train.packed = slab.Floats(size)
 	}
 	q.train.packed = q.train.packed[:size]
 	t := &q.train.pack

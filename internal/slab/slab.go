@@ -26,3 +26,12 @@ func At[T any](s *[]T, i int) *T {
 	}
 	return &(*s)[i]
 }
+
+// Floats returns n zeros. Many lie on huge pages where the system has them.
+func Floats(n int) []float32 {
+	x := make([]float32, n)
+	if n >= 1<<20 {
+		huge(x)
+	}
+	return x
+}

@@ -30,3 +30,15 @@ func TestMemoryIsUsedAgain(t *testing.T) {
 		t.Errorf("%v, want %v", s, want)
 	}
 }
+
+func TestFloatsAreZeroWhateverTheirNumber(t *testing.T) {
+	for _, n := range []int{0, 1, 1 << 20, 1<<21 + 3} {
+		f := slab.Floats(n)
+		if len(f) != n || slices.ContainsFunc(f, func(x float32) bool { return x != 0 }) {
+			t.Errorf("Floats(%d) are %d, or not all zero", n, len(f))
+		}
+		if n > 0 { // to its end it can be written
+			f[0], f[n-1] = 1, 1
+		}
+	}
+}

@@ -12,6 +12,7 @@ import (
 	"slices"
 
 	"talf/compute"
+	"talf/internal/slab"
 	"talf/model/arch"
 	"talf/model/safetensors"
 	"talf/train/internal/gg"
@@ -58,7 +59,7 @@ func New(q compute.Queue, spec *arch.Spec) (*Params, error) {
 		for _, s := range shape {
 			n *= s
 		}
-		t, e := gg.NewTensor(q, name, make([]float32, n), shape...)
+		t, e := gg.NewTensor(q, name, slab.Floats(n), shape...)
 		if e != nil && err == nil {
 			err = e
 		}

@@ -212,8 +212,7 @@ type Graph struct {
 	stashed   int             // bytes of activations that are rounded
 	gradOrder []int
 	heads     map[*Node]*headLoss
-	zeros     []float32 // source of Write where a kernel adds to what it should set
-	iota      []int32   // 0,1,2,… for copies
+	iota      []int32 // 0,1,2,… for copies
 	maxRows   int
 }
 
@@ -560,10 +559,7 @@ func (g *Graph) zero(v *value) {
 		g.far.Clear(v.buf, n)
 		return
 	}
-	if len(g.zeros) < n {
-		g.zeros = make([]float32, n)
-	}
-	g.q.Write(v.buf, g.zeros[:n])
+	clear(v.store.f[:n])
 }
 
 // identity returns [0,n).

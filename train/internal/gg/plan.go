@@ -9,6 +9,7 @@ import (
 	"gorgonia.org/tensor"
 
 	"talf/compute"
+	"talf/internal/slab"
 )
 
 // A store is memory for values. Stores whose lifetimes do not overlap on the tape share memory.
@@ -39,7 +40,7 @@ type memory struct {
 func (g *Graph) memory(size int) (*memory, error) {
 	m := &memory{size: size}
 	if g.far == nil {
-		m.f = make([]float32, size)
+		m.f = slab.Floats(size)
 		return m, nil
 	}
 	var err error

@@ -8,6 +8,7 @@ import (
 	"slices"
 
 	"talf/compute"
+	"talf/internal/slab"
 	"talf/model/safetensors"
 	"talf/train/internal/gg"
 )
@@ -43,7 +44,7 @@ func New(cfg Config, q compute.Queue, params []*gg.Tensor) (*AdamW, error) {
 	o := &AdamW{cfg: cfg, ops: q.Abilities().Train, q: q, params: params}
 	like := func(prefix string) (out []*gg.Tensor, err error) {
 		for _, p := range params {
-			t, err := gg.NewTensor(q, prefix+p.Name, make([]float32, len(p.Data)), p.Shape...)
+			t, err := gg.NewTensor(q, prefix+p.Name, slab.Floats(len(p.Data)), p.Shape...)
 			if err != nil {
 				return nil, err
 			}
