@@ -5,6 +5,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -79,4 +80,70 @@ func TestTrainingWhileLabellingIsPreprocessAndTrain(t *testing.T) {
 	talftest.Run(t, "", append(base, "--template", "{q}")...).Refuses(t, ExitUsage, "--online and --kind lm")
 	talftest.Run(t, "", append(base, "--kind", "lm", "--online")...).Refuses(t, ExitUsage, "are for heads")
 	talftest.Run(t, "", append(base, "--online", "--k", "0")...).Refuses(t, ExitUsage, "k")
+}
+
+// An interrupt ends a run that labels what it reads as any other: it says so and how to go on, and the rest of the run
+// has the bits of one that was not stopped.
+func TestTrainingWhileLabellingIsInterrupted(t *testing.T) {
+	talftest.Interrupts(t)
+	text, dir := talftest.TextFile(t, 12), t.TempDir()
+	model := talftest.TinyModel(t, talftest.TinyConfig(), 1)
+	run := func(out string) []string {
+		return []string{
+			"train", "--model", model, "--online", "--data", text, "--keep-labels", "0", "--max-len", "64", "--rows", "64", "--loss", "talf",
+			"--steps", "40", "--eval-every", "0", "--save-every", "1", "--out", filepath.Join(dir, out),
+		}
+	}
+	r := talftest.InterruptedTrain(t, talftest.Command(t, run("stopped")...), filepath.Join(dir, "stopped"))
+	if r.Code != ExitInterrupted {
+		t.Fatalf("exit %d, want %d; stderr:\n%s", r.Code, ExitInterrupted, r.Err)
+	}
+	var said []string
+	for line := range strings.Lines(r.Err) {
+		if strings.HasPrefix(line, "talf: ") {
+			said = append(said, line)
+		}
+	}
+	if len(said) != 3 || !strings.HasPrefix(said[0], "talf: stopping") || said[1] != "talf: interrupted\n" || !strings.Contains(said[2], "--resume") {
+		t.Errorf("it says %q", said)
+	}
+	talftest.OK(t, "", append(run("stopped"), "--resume")...)
+	talftest.OK(t, "", run("whole")...)
+	var got [2][]byte
+	for i, out := range []string{"stopped", "whole"} {
+		var err error
+		if got[i], err = os.ReadFile(filepath.Join(dir, out, "step-00000040", "model.safetensors")); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if !bytes.Equal(got[0], got[1]) {
+		t.Error("another head than that of a run that was not stopped")
+	}
+}
+
+// What will label is looked at before any text is read, and text of which nothing is left is no text with zeros.
+func TestTrainingWhileLabellingRefusesEarly(t *testing.T) {
+	text := filepath.Join(t.TempDir(), "empty.txt")
+	if err := os.WriteFile(text, []byte("\n"), 0o666); err != nil {
+		t.Fatal(err)
+	}
+	model := talftest.TinyModel(t, talftest.TinyConfig(), 1)
+	run := []string{"train", "--model", model, "--online", "--data", text, "--out", filepath.Join(t.TempDir(), "head")}
+	r := talftest.Run(t, "", run...)
+	r.Refuses(t, ExitFailure, "nothing to learn")
+	if strings.Contains(r.Err, "labelling while training") {
+		t.Errorf("it counts what was refused:\n%s", r.Err)
+	}
+	weights := filepath.Join(model, "model.safetensors")
+	b, err := os.ReadFile(weights)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i := range 4 {
+		b[len(b)-1-i] = 0xff // NaN
+	}
+	if err := os.WriteFile(weights, b, 0o666); err != nil {
+		t.Fatal(err)
+	}
+	talftest.Run(t, "", run...).Refuses(t, ExitFailure, "NaN")
 }

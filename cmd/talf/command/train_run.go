@@ -62,7 +62,8 @@ func (a *app) prepareTraining(ctx context.Context, o *trainOptions, group *dist.
 		a.resume = "run the same command with --resume to go on: the last checkpoint is in " + o.out
 	}
 	m := defaultMachine()
-	m.threads, m.device, m.Lazy, m.trainBF16 = o.threads, device.Resolve(), true, o.math == mathBF16
+	m.Lazy = !o.online // a target that labels is refused for its size before any text is read
+	m.threads, m.device, m.trainBF16 = o.threads, device.Resolve(), o.math == mathBF16
 	if o.kind == checkpoints.KindLM {
 		return a.prepareLM(o, &m, group, report)
 	}
@@ -111,8 +112,9 @@ func (a *app) online(ctx context.Context, o *trainOptions, target *model.Model, 
 	c := o.label
 	c.Files, c.Features = o.data, preprocess.FeaturesAt(taps)
 	set, st, err := preprocess.Online(ctx, c, in, int64(o.keepLabels)<<20)
-	bad.End()
-	a.log.Info("labelling while training", "sequences", st.Sequences, "tokens", st.Tokens, "to_learn", st.LossTokens)
+	if bad.End(); err == nil {
+		a.log.Info("labelling while training", "sequences", st.Sequences, "tokens", st.Tokens, "to_learn", st.LossTokens)
+	}
 	return set, templateHint(err)
 }
 
