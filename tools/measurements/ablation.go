@@ -11,6 +11,9 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"talf/tools/measurements/results"
+	"talf/tools/measurements/tables"
 )
 
 // The ablation of losses: variants of a loss that each change one thing. All continue the same first
@@ -320,7 +323,7 @@ func runAblation(_ context.Context, l *lab) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	p := &pool{}
+	p := &results.Pool{}
 	for seed := 1; seed <= lossSeeds; seed++ {
 		for _, f := range families {
 			s := ablationEnded(f, seed)
@@ -331,15 +334,11 @@ func runAblation(_ context.Context, l *lab) (string, error) {
 			if err := note(s, shown...); err != nil {
 				return "", err
 			}
-			b, err := os.ReadFile(filepath.Join(l.root, l.path(s.name+".json")))
+			r, err := results.Read(filepath.Join(l.root, l.path(s.name+".json")))
 			if err != nil {
 				return "", err
 			}
-			r := &report{}
-			if err := json.Unmarshal(b, r); err != nil {
-				return "", fmt.Errorf("the report of %s: %w", s.name, err)
-			}
-			if err := p.add(r, filepath.Join(l.root, l.path(s.name+".jsonl"))); err != nil {
+			if err := p.Add(r, filepath.Join(l.root, l.path(s.name+".jsonl"))); err != nil {
 				return "", err
 			}
 		}
@@ -348,14 +347,14 @@ func runAblation(_ context.Context, l *lab) (string, error) {
 }
 
 // ablationTables writes the section.
-func ablationTables(p *pool, cost map[string]float64) (string, error) {
+func ablationTables(p *results.Pool, cost map[string]float64) (string, error) {
 	var b strings.Builder
-	b.WriteString(wrap(fmt.Sprintf("%d steps of `eagle` at lr %s for each of %d seeds; then each variant continues them at lr %s for as much processor time as %d steps of `talf` take, %d positions a step, "+
+	b.WriteString(tables.Wrap(fmt.Sprintf("%d steps of `eagle` at lr %s for each of %d seeds; then each variant continues them at lr %s for as much processor time as %d steps of `talf` take, %d positions a step, "+
 		"on the target's greedy answers to %d training prompts of six kinds. What a step costs was measured on one thread, all in turn: medians of %d ratios of processor time; noise and decay change nothing of it. "+
 		"The commands are those of seed 1, of the labels and of the default of each loss.\n\n"+
 		"τ is greedy, trees of the papers: %d prompts of the reporting part of each set, up to %d tokens. The default of a loss has its own τ; each variant has its difference from that, "+
 		"with 95%% intervals of a bootstrap over prompts, each drawn with its answers of all seeds and of both. Outputs equal those of plain decoding.\n",
-		ablationFirst, firstRate, lossSeeds, ablationRate, ablationSteps, ablationRows, ablationAnswers, ablationTurns, len(p.within("problems")), ablationTokens)))
+		ablationFirst, firstRate, lossSeeds, ablationRate, ablationSteps, ablationRows, ablationAnswers, ablationTurns, len(p.Within("problems")), ablationTokens)))
 	head := []string{"variant", "cost of a step, `talf` = 1", "steps"}
 	for _, m := range lossMethods {
 		for _, s := range ablationSets {
@@ -375,40 +374,40 @@ func ablationTables(p *pool, cost map[string]float64) (string, error) {
 			row := []string{label, fmt.Sprintf("%.2f", cost[v.name]), fmt.Sprint(ablationStepsOf(cost[v.name]))}
 			var each []string
 			for _, m := range lossMethods {
-				own, err := found(p.tau, drafted{spec: m, loss: v.name})
+				own, err := results.Found(p.Tau, results.Drafted{Spec: m, Loss: v.name})
 				if err != nil {
 					return "", err
 				}
-				base, err := found(p.tau, drafted{spec: m, loss: f.name()})
+				base, err := results.Found(p.Tau, results.Drafted{Spec: m, Loss: f.name()})
 				if err != nil {
 					return "", err
 				}
 				for _, s := range ablationSets {
-					at := p.within(s)
+					at := p.Within(s)
 					if i == 0 {
-						row = append(row, own.only(at).pooled().String())
+						row = append(row, own.Only(at).Pooled().String())
 					} else {
-						row = append(row, difference(own.only(at).minus(base.only(at))))
+						row = append(row, difference(own.Only(at).Minus(base.Only(at))))
 					}
 				}
 				var text []string
 				if i > 0 {
-					for _, d := range own.bySeed(base) {
-						text = append(text, signed(fmt.Sprintf("%+.2f", d)))
+					for _, d := range own.BySeed(base) {
+						text = append(text, results.Signed(fmt.Sprintf("%+.2f", d)))
 					}
 				}
 				each = append(each, strings.Join(text, " / "))
 			}
 			rows = append(rows, append(row, each...))
 		}
-		b.WriteString("\n" + markdown(head, rows))
+		b.WriteString("\n" + tables.Markdown(head, rows))
 	}
 	return b.String(), nil
 }
 
 // difference writes one in bold whose interval leaves out 0.
-func difference(i interval) string {
-	text := signed(fmt.Sprintf("%+.2f [%.2f, %.2f]", i.Value, i.Low, i.High))
+func difference(i results.Interval) string {
+	text := results.Signed(fmt.Sprintf("%+.2f [%.2f, %.2f]", i.Value, i.Low, i.High))
 	if i.Low > 0 || i.High < 0 {
 		text = "**" + text + "**"
 	}

@@ -7,6 +7,9 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"talf/tools/measurements/results"
+	"talf/tools/measurements/tables"
 )
 
 func TestEveryVariantHasItsPlace(t *testing.T) {
@@ -32,13 +35,13 @@ func TestEveryVariantHasItsPlace(t *testing.T) {
 
 // plantedFamily returns a report and a log of a family: its i-th variant has i tokens per pass more than the
 // default for stories, and half a token less for problems.
-func plantedFamily(t *testing.T, f family, seed int) (*report, string) {
+func plantedFamily(t *testing.T, f family, seed int) (*results.Report, string) {
 	t.Helper()
-	r := &report{}
+	r := &results.Report{}
 	var lines []string
 	for i, v := range f {
 		for _, m := range lossMethods {
-			r.Rows = append(r.Rows, row{Method: m + " " + v.name, Spec: m, Source: v.name})
+			r.Rows = append(r.Rows, results.Row{Method: m + " " + v.name, Spec: m, Source: v.name})
 			for _, set := range ablationSets {
 				for prompt := 1; prompt <= 3; prompt++ {
 					tokens := 20 + 10*i
@@ -59,14 +62,14 @@ func plantedFamily(t *testing.T, f family, seed int) (*report, string) {
 }
 
 func TestTablesOfAnAblation(t *testing.T) {
-	p, cost := &pool{}, map[string]float64{}
+	p, cost := &results.Pool{}, map[string]float64{}
 	for _, f := range families {
 		for i, v := range f {
 			cost[v.name] = 1 + float64(i)
 		}
 		for seed := 1; seed <= 2; seed++ {
 			r, log := plantedFamily(t, f, seed)
-			if err := p.add(r, log); err != nil {
+			if err := p.Add(r, log); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -84,14 +87,14 @@ func TestTablesOfAnAblation(t *testing.T) {
 		{"hass`, `labels=full", "salf:paper, problems", "**−0.50 [−0.50, −0.50]**"},
 		{"hass`, `labels=full", "salf:paper, seed by seed", "+0.25 / +0.25"},
 	} {
-		if got, err := cell(body, c[0], c[1]); err != nil || got != c[2] {
+		if got, err := tables.Cell(body, c[0], c[1]); err != nil || got != c[2] {
 			t.Errorf("%s, %s: %q (%v), want %q", c[0], c[1], got, err, c[2])
 		}
 	}
-	if got := difference(interval{0.1, -0.1, 0.3}); got != "+0.10 [−0.10, 0.30]" {
+	if got := difference(results.Interval{Value: 0.1, Low: -0.1, High: 0.3}); got != "+0.10 [−0.10, 0.30]" {
 		t.Errorf("a difference that may be 0: %s", got)
 	}
-	delete(p.tau, drafted{spec: lossMethods[0], loss: "hass-full"})
+	delete(p.Tau, results.Drafted{Spec: lossMethods[0], Loss: "hass-full"})
 	if _, err := ablationTables(p, cost); err == nil || !strings.Contains(err.Error(), "hass-full") {
 		t.Errorf("%v, want an error about the variant that was not measured", err)
 	}

@@ -13,12 +13,14 @@ import (
 	"slices"
 	"strings"
 	"text/tabwriter"
+
+	"talf/tools/measurements/tables"
 )
 
 // An age says whether the code that a table measured is still the code of the repository.
 type age struct {
 	page, name string
-	header     *header
+	header     *tables.Header
 	current    bool
 	commits    string // that touched the code since; empty if that commit is not in the history
 }
@@ -48,12 +50,12 @@ func ages(ctx context.Context, root string) ([]age, error) {
 		if err != nil {
 			return nil, err
 		}
-		for _, name := range blocks(string(b)) {
-			body, err := block(string(b), name)
+		for _, name := range tables.Blocks(string(b)) {
+			body, err := tables.Block(string(b), name)
 			if err != nil {
 				return nil, fmt.Errorf("%s: %w", path, err)
 			}
-			h, err := parseHeader(body)
+			h, err := tables.ParseHeader(body)
 			if err != nil {
 				return nil, fmt.Errorf("%s: %s: %w", path, name, err)
 			}

@@ -6,6 +6,9 @@ import (
 	"math"
 	"slices"
 	"strings"
+
+	"talf/tools/measurements/results"
+	"talf/tools/measurements/tables"
 )
 
 // singles are what auto is held against: methods that know before the first token what they draft with.
@@ -21,7 +24,7 @@ const tolerated = 0.97
 // a second turn, whose distance from the first is noise.
 func runAuto(ctx context.Context, l *lab) (string, error) {
 	var rows [][]string
-	var first *report
+	var first *results.Report
 	shown := 0 // commands
 	for _, dtype := range []string{"f32", "bf16", "q8"} {
 		for _, t := range []struct{ temperature, again string }{{"0", "ar@greedy"}, {"1", "ar@target"}} {
@@ -42,7 +45,7 @@ func runAuto(ctx context.Context, l *lab) (string, error) {
 				if x.Set != "" || x.Spec != "auto" && x.Method == x.Spec || x.Spec != "auto" && x.Spec != "ar" {
 					continue
 				}
-				cells, err := x.besides()
+				cells, err := besides(x)
 				if err != nil {
 					return "", fmt.Errorf("%s, %s, temperature %s: %w", x.Method, dtype, t.temperature, err)
 				}
@@ -52,12 +55,12 @@ func runAuto(ctx context.Context, l *lab) (string, error) {
 	}
 	l.commands = l.commands[:shown] // the others differ in --dtype
 	var b strings.Builder
-	b.WriteString(wrap(fmt.Sprintf("The same with `--dtype bf16` and `--dtype q8`. %d prompts of the reporting part of six sets, after %d of each to warm up, up to %d tokens, %d times in turn. "+
+	b.WriteString(tables.Wrap(fmt.Sprintf("The same with `--dtype bf16` and `--dtype q8`. %d prompts of the reporting part of six sets, after %d of each to warm up, up to %d tokens, %d times in turn. "+
 		"Outputs equal those of plain decoding. Speed-ups are ratios of totals, with 95%% intervals over prompts; a prompt's own is the ratio of the medians over its repetitions. %s\n", first.Prompts, first.Warmup, first.MaxTokens, first.Repeat, coldAuto)))
-	b.WriteString(wrap(fmt.Sprintf("\"Of the best\" is the speed end to end relative to the fastest of plain decoding, `%s`, of which those that ask a draft model ask the same one: "+
+	b.WriteString(tables.Wrap(fmt.Sprintf("\"Of the best\" is the speed end to end relative to the fastest of plain decoding, `%s`, of which those that ask a draft model ask the same one: "+
 		"of the one that was fastest on each prompt in the other repetitions, so that luck does not choose it, and of the one that is fastest over all prompts. "+
 		"*Plain decoding again* is the same decoding a second time in every turn: its slowest prompt, and its prompts below %.2f, are the noise of this machine.\n\n", strings.Join(singles, "`, `"), tolerated)))
-	b.WriteString(markdown([]string{
+	b.WriteString(tables.Markdown([]string{
 		"weights", "temperature", "method", "asks", "τ", "end to end", "decoding", "slowest prompt, end to end", "slowest prompt, decoding",
 		fmt.Sprintf("below %.2f, decoding", tolerated), "of the best of each prompt", "of the best of all prompts",
 	}, rows))
@@ -65,7 +68,7 @@ func runAuto(ctx context.Context, l *lab) (string, error) {
 }
 
 // besides are the cells of a row of auto, or of plain decoding's second turn.
-func (r *row) besides() ([]string, error) {
+func besides(r *results.Row) ([]string, error) {
 	if len(r.ByPrompt) == 0 {
 		return nil, fmt.Errorf("no speed-ups by prompt")
 	}
@@ -84,7 +87,7 @@ func (r *row) besides() ([]string, error) {
 		name, _, _ := strings.Cut(strings.TrimSuffix(r.Hindsight.Best, " "+r.Source), " @")
 		return name
 	}
-	label := r.label()
+	label := r.Label()
 	switch {
 	case r.Spec == "ar":
 		label = []string{"plain decoding again", "–"}

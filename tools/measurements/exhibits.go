@@ -5,9 +5,11 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"regexp"
 	"slices"
 	"strings"
+
+	"talf/tools/measurements/results"
+	"talf/tools/measurements/tables"
 )
 
 // An exhibit is a part of a page of docs/measurements that this program writes.
@@ -37,143 +39,6 @@ var exhibits = []*exhibit{
 
 // sets are the prompts that mklarge writes, in the order of the tables.
 var sets = []string{"problems", "stories", "chat", "code", "passages", "questions"}
-
-// A report is what talf bench writes, as far as the tables show it.
-type report struct {
-	Prompts   int    `json:"prompts"`
-	Warmup    int    `json:"warmup"`
-	MaxTokens int    `json:"max_tokens"`
-	Repeat    int    `json:"repeat"`
-	Device    string `json:"device"`
-	Rows      []row  `json:"rows"`
-	// Compared are the speeds end to end relative to the fastest method of a temperature.
-	Compared []struct {
-		Method, Against string
-		Temperature     float64
-		Ratio           interval
-	} `json:"compared_with_fastest"`
-	// ByRank are heads on their own ranked tokens, if that was asked for.
-	ByRank []rankLine `json:"heads_by_rank"`
-}
-
-type row struct {
-	Method      string   `json:"method"`
-	Spec        string   `json:"spec"`
-	Source      string   `json:"source"`
-	Set         string   `json:"set"`
-	Temperature float64  `json:"temperature"`
-	Tau         float64  `json:"tau_pooled"`
-	TauOf       interval `json:"tau_interval"`
-	Speed       mean     `json:"tokens_per_second"`
-	EndToEnd    interval `json:"speedup_end_to_end"`
-	EndMean     mean     `json:"speedup_end_to_end_mean"` // of the prompts' own ratios
-	Decoding    interval `json:"speedup_decoding"`
-	DecodeMean  mean     `json:"speedup"`
-	Slowest     float64  `json:"speedup_min"`
-	Equal       int      `json:"equal_outputs"`
-	Compared    int      `json:"compared_outputs"`
-	ByPrompt    []struct {
-		Prompt         string  `json:"prompt"`
-		MedianEnd      float64 `json:"end_to_end_median"` // over repetitions
-		MedianDecoding float64 `json:"decoding_median"`
-	} `json:"by_prompt"`
-	// Hindsight compares with the other methods of the run that ask the same draft model or none.
-	Hindsight *struct {
-		Each, One interval
-		Best      string
-	}
-}
-
-type mean struct{ Mean, Std float64 }
-
-func (m mean) String() string { return fmt.Sprintf("%.2f ± %.2f", m.Mean, m.Std) }
-
-// cold says whether a method that learns began every answer anew.
-func (r *row) cold() bool { return strings.Contains(r.Method, "cold") }
-
-// datastoreFile is how a specification names the datastore of rest.
-var datastoreFile = regexp.MustCompile(`^rest:file=[^,]*`)
-
-// label is the method and what it asks, as the first two cells of a row.
-func (r *row) label() []string {
-	asks := map[string]string{"": "–", "talf": "head", "lm": "LM"}[r.Source]
-	spec := "`" + datastoreFile.ReplaceAllString(r.Spec, "rest:FILE") + "`"
-	if r.cold() {
-		spec += " cold"
-	}
-	return []string{spec, asks}
-}
-
-type interval struct{ Value, Low, High float64 }
-
-func (i interval) String() string { return fmt.Sprintf("%.2f [%.2f, %.2f]", i.Value, i.Low, i.High) }
-
-// of returns the row of the same method, source and temperature over another set.
-func (r *report) of(x *row, set string) (*row, error) {
-	for i := range r.Rows {
-		y := &r.Rows[i]
-		if y.Method == x.Method && y.Source == x.Source && y.Temperature == x.Temperature && y.Set == set {
-			return y, nil
-		}
-	}
-	return nil, fmt.Errorf("%s: no figures of the set %q", x.Method, set)
-}
-
-// fastest is the method of a temperature that is the fastest end to end, and those that were not told
-// apart from it, as a sentence.
-func (r *report) fastest(temperature float64) (string, error) {
-	against := ""
-	var near []string
-	for _, c := range r.Compared {
-		if c.Temperature != temperature {
-			continue
-		}
-		against = c.Against
-		if c.Ratio.High >= 1 {
-			name, err := r.called(c.Method, temperature)
-			if err != nil {
-				return "", err
-			}
-			near = append(near, name+" at "+c.Ratio.String())
-		}
-	}
-	if against == "" {
-		return "", fmt.Errorf("nothing is compared with the fastest at temperature %g", temperature)
-	}
-	name, err := r.called(against, temperature)
-	if err != nil {
-		return "", err
-	}
-	text := fmt.Sprintf("At temperature %g, the fastest end to end is %s; ", temperature, name)
-	if len(near) == 0 {
-		return text + "no other method's interval of the ratio to it holds 1.\n", nil
-	}
-	return text + "not told apart from it, with their speeds relative to it: " + strings.Join(near, "; ") + ".\n", nil
-}
-
-// called is a method by its title, as a sentence says it.
-func (r *report) called(title string, temperature float64) (string, error) {
-	for i := range r.Rows {
-		if x := &r.Rows[i]; x.Method == title && x.Temperature == temperature && x.Set == "" {
-			label := x.label()
-			if label[1] == "–" {
-				return label[0], nil
-			}
-			return label[0] + " (" + label[1] + ")", nil
-		}
-	}
-	return "", fmt.Errorf("no row %q at temperature %g", title, temperature)
-}
-
-// ofFastest returns a method's speed end to end relative to the fastest.
-func (r *report) ofFastest(x *row) string {
-	for _, c := range r.Compared {
-		if c.Method == x.Method && c.Temperature == x.Temperature {
-			return c.Ratio.String()
-		}
-	}
-	return "1.00"
-}
 
 // promptFlags name the sets.
 func (l *lab) promptFlags() []string {
@@ -216,7 +81,7 @@ func runSpeed(ctx context.Context, l *lab) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	fastest, err := r.fastest(0)
+	fastest, err := r.Fastest(0)
 	if err != nil {
 		return "", err
 	}
@@ -226,11 +91,11 @@ func runSpeed(ctx context.Context, l *lab) (string, error) {
 		if x.Set != "" {
 			continue
 		}
-		cells := append(x.label(), fmt.Sprintf("%.2f", x.Tau), fmt.Sprintf("%.0f", x.Speed.Mean))
-		per := x.label()
+		cells := append(x.Label(), fmt.Sprintf("%.2f", x.Tau), fmt.Sprintf("%.0f", x.Speed.Mean))
+		per := x.Label()
 		low, high := 0.0, 0.0
 		for n, s := range sets {
-			y, err := r.of(x, s)
+			y, err := r.Of(x, s)
 			if err != nil {
 				return "", err
 			}
@@ -242,16 +107,16 @@ func runSpeed(ctx context.Context, l *lab) (string, error) {
 			high = max(high, v)
 		}
 		if x.Spec == "ar" {
-			all = append(all, append(cells, "1.00", "1.00", "", "", r.ofFastest(x)))
+			all = append(all, append(cells, "1.00", "1.00", "", "", r.OfFastest(x)))
 			continue
 		}
-		all = append(all, append(cells, x.EndToEnd.String(), x.Decoding.String(), fmt.Sprintf("%.2f to %.2f", low, high), fmt.Sprintf("%.2f", x.Slowest), r.ofFastest(x)))
+		all = append(all, append(cells, x.EndToEnd.String(), x.Decoding.String(), fmt.Sprintf("%.2f to %.2f", low, high), fmt.Sprintf("%.2f", x.Slowest), r.OfFastest(x)))
 		by = append(by, per)
 	}
-	return wrap(fmt.Sprintf("%d prompts of the reporting part of six sets, after one of each to warm up, up to %d tokens, greedy, f32, %d times in turn. All outputs equal those of plain decoding. "+
+	return tables.Wrap(fmt.Sprintf("%d prompts of the reporting part of six sets, after one of each to warm up, up to %d tokens, greedy, f32, %d times in turn. All outputs equal those of plain decoding. "+
 		"Speed-ups are ratios of totals with 95%% intervals over prompts; \"of the fastest\" is a method's speed end to end over that of the fastest, on the same prompts. %s\n%s%s\n", r.Prompts, r.MaxTokens, r.Repeat, coldAuto, how, fastest)) +
-		markdown([]string{"method", "asks", "τ", "tokens/s", "end to end", "decoding", "by set, end to end", "slowest prompt, decoding", "of the fastest"}, all) +
-		"\n" + markdown(append([]string{"end to end, by set", "asks"}, sets...), by), nil
+		tables.Markdown([]string{"method", "asks", "τ", "tokens/s", "end to end", "decoding", "by set, end to end", "slowest prompt, decoding", "of the fastest"}, all) +
+		"\n" + tables.Markdown(append([]string{"end to end, by set", "asks"}, sets...), by), nil
 }
 
 func runDepth(ctx context.Context, l *lab) (string, error) {
@@ -270,14 +135,14 @@ func runDepth(ctx context.Context, l *lab) (string, error) {
 		prompts, tokens = r.Prompts, r.MaxTokens
 		for i := range r.Rows {
 			if x := &r.Rows[i]; x.Set == "" && x.Spec != "ar" {
-				label := x.label()
+				label := x.Label()
 				rows = append(rows, append([]string{label[0], label[1] + ", " + dtype}, fmt.Sprintf("%.2f", x.Tau), x.EndToEnd.String(), x.Decoding.String()))
 			}
 		}
 	}
-	return wrap(fmt.Sprintf("gsm10m deepened to 148 layers by layers that change nothing, so that the head costs about 1%% of a pass: a model of what a larger target "+
+	return tables.Wrap(fmt.Sprintf("gsm10m deepened to 148 layers by layers that change nothing, so that the head costs about 1%% of a pass: a model of what a larger target "+
 		"costs, not a larger target. %d prompts of the reporting part, problems and stories, up to %d tokens, greedy, twice in turn. All outputs equal those of plain decoding. %s\n\n", prompts, tokens, coldAuto)) +
-		markdown([]string{"method", "asks, weights", "τ", "end to end", "decoding"}, rows), nil
+		tables.Markdown([]string{"method", "asks, weights", "τ", "end to end", "decoding"}, rows), nil
 }
 
 func runPasses(ctx context.Context, l *lab) (string, error) {
@@ -331,8 +196,8 @@ func runPasses(ctx context.Context, l *lab) (string, error) {
 			return "", fmt.Errorf("bench decode: %d sizes of %s, want %d", len(r)-1, r[0], len(sizes))
 		}
 	}
-	return wrap("A pass of a 110M Llama with random weights over trees of 1 to 64 rows after 256 tokens, with logits of all rows: the best of 20, in ms; "+
-		"in brackets the cost relative to one row. Rows of one command took turns; `--act-bits 8` multiplies the weights by activations of 8 bits.\n\n") + markdown(head, rows), nil
+	return tables.Wrap("A pass of a 110M Llama with random weights over trees of 1 to 64 rows after 256 tokens, with logits of all rows: the best of 20, in ms; "+
+		"in brackets the cost relative to one row. Rows of one command took turns; `--act-bits 8` multiplies the weights by activations of 8 bits.\n\n") + tables.Markdown(head, rows), nil
 }
 
 func runQuickstart(ctx context.Context, l *lab) (string, error) {
@@ -360,13 +225,13 @@ func runQuickstart(ctx context.Context, l *lab) (string, error) {
 	show := func(lines []line, what string) string {
 		var rows [][]string
 		for _, x := range lines {
-			head, up, dec := x.Head, interval{x.Up, x.Low, x.High}.String(), fmt.Sprintf("%.2f", x.Dec)
+			head, up, dec := x.Head, results.Interval{Value: x.Up, Low: x.Low, High: x.High}.String(), fmt.Sprintf("%.2f", x.Dec)
 			if head == "" {
 				head, up, dec = "–", "1.00", "1.00"
 			}
 			rows = append(rows, []string{"`" + x.Method + "`", head, fmt.Sprintf("%.2f", x.Tau), fmt.Sprintf("%.0f", x.Speed), up, dec})
 		}
-		return markdown([]string{what, "head", "τ", "tokens/s", "end to end", "decoding"}, rows)
+		return tables.Markdown([]string{what, "head", "τ", "tokens/s", "end to end", "decoding"}, rows)
 	}
 	return "The embedded Llama of 2.0M parameters as it is, then deepened to 100 layers of which the new ones change nothing.\n\n" +
 		show(q.Rows, "2.0M") + "\n" + show(q.Deep, "deepened"), nil

@@ -14,7 +14,10 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
+
+	"talf/tools/measurements/results"
 )
 
 // A lab is where measurements are made: the program, and a folder with models, prompts and what was
@@ -88,6 +91,31 @@ func (l *lab) run(ctx context.Context, args ...string) ([]byte, error) {
 	return l.exec(ctx, l.talf, append(slices.Clone(args), "--quiet")...)
 }
 
+// pair runs commands of talf two at a time, each on one thread, and notes them. Two that do not wait for each
+// other use two cores better than one after another on two threads, the more so where others want the cores too.
+func (l *lab) pair(ctx context.Context, commands ...[]string) error {
+	next := make(chan []string, len(commands))
+	for _, args := range commands {
+		args = append(slices.Clone(args), "--threads", "1")
+		l.commands = append(l.commands, typed(args))
+		next <- args
+	}
+	close(next)
+	var errs [2]error
+	var both sync.WaitGroup
+	for i := range errs {
+		both.Go(func() {
+			for args := range next {
+				if _, errs[i] = l.exec(ctx, l.talf, append(args, "--quiet")...); errs[i] != nil {
+					return
+				}
+			}
+		})
+	}
+	both.Wait()
+	return errors.Join(errs[:]...)
+}
+
 func (l *lab) exec(ctx context.Context, name string, args ...string) ([]byte, error) {
 	out, _, err := l.process(ctx, name, args...)
 	return out, err
@@ -143,32 +171,19 @@ func (l *lab) json(ctx context.Context, into any, args ...string) error {
 }
 
 // bench runs talf bench on gsm10m with flags and reads the report that it writes.
-func (l *lab) bench(ctx context.Context, name string, flags ...string) (*report, error) {
+func (l *lab) bench(ctx context.Context, name string, flags ...string) (*results.Report, error) {
 	return l.benchOn(ctx, "gsm10m", name, flags...)
 }
 
 // benchOn does the same on another model of the lab.
-func (l *lab) benchOn(ctx context.Context, model, name string, flags ...string) (*report, error) {
+func (l *lab) benchOn(ctx context.Context, model, name string, flags ...string) (*results.Report, error) {
 	args := append([]string{"bench", "--model", l.path(model)}, l.scaled(flags)...)
 	l.commands = append(l.commands, typed(args))
 	out := filepath.Join(l.root, l.work, name+".json")
 	if _, err := l.exec(ctx, l.talf, append(slices.Clone(args), "--quiet", "--out", out)...); err != nil {
 		return nil, err
 	}
-	b, err := os.ReadFile(out)
-	if err != nil {
-		return nil, err
-	}
-	r := &report{}
-	if err := json.Unmarshal(b, r); err != nil {
-		return nil, fmt.Errorf("%s: %w", out, err)
-	}
-	for _, row := range r.Rows {
-		if row.Temperature == 0 && (row.Equal != row.Compared || row.Compared == 0) {
-			return nil, fmt.Errorf("%s: %s: %d of %d outputs are those of plain decoding", out, row.Method, row.Equal, row.Compared)
-		}
-	}
-	return r, nil
+	return results.Read(out)
 }
 
 // machine names the processor, its cores and the device.

@@ -11,6 +11,9 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"talf/tools/measurements/results"
+	"talf/tools/measurements/tables"
 )
 
 // The losses that are compared. Each continues the same first stage for as much processor time as
@@ -239,7 +242,7 @@ func stepsOf(cost float64) int { return max(int(math.Round(budgetSteps/cost)), 1
 // A lesson is what a course measured.
 type lesson struct {
 	*course
-	pool
+	results.Pool
 	cost   map[string]float64
 	tokens int
 	took   [3]time.Duration // labels with what they need, first stages, the rest
@@ -279,16 +282,12 @@ func (c *course) run(_ context.Context, l *lab) (string, error) {
 		if err := errors.Join(note(c.begun(seed), 1, seed == 1), note(c.ended(seed), 2, seed == 1)); err != nil {
 			return "", err
 		}
-		b, err := os.ReadFile(filepath.Join(l.root, c.dir(l, seed, "bench.json")))
+		r, err := results.Read(filepath.Join(l.root, c.dir(l, seed, "bench.json")))
 		if err != nil {
 			return "", err
 		}
-		r := &report{}
-		if err := json.Unmarshal(b, r); err != nil {
-			return "", fmt.Errorf("the report of seed %d: %w", seed, err)
-		}
 		x.tokens = r.MaxTokens
-		if err := x.add(r, filepath.Join(l.root, c.dir(l, seed, "answers.jsonl"))); err != nil {
+		if err := x.Add(r, filepath.Join(l.root, c.dir(l, seed, "answers.jsonl"))); err != nil {
 			return "", err
 		}
 	}
@@ -298,7 +297,7 @@ func (c *course) run(_ context.Context, l *lab) (string, error) {
 // tables writes the section.
 func (x *lesson) tables() (string, error) {
 	var b strings.Builder
-	b.WriteString(wrap(fmt.Sprintf("%d steps of `eagle` at lr %s for each of %d seeds, then each loss at lr %s for as much processor time as %d steps of `%s` take; %d positions a step, on %s. "+
+	b.WriteString(tables.Wrap(fmt.Sprintf("%d steps of `eagle` at lr %s for each of %d seeds, then each loss at lr %s for as much processor time as %d steps of `%s` take; %d positions a step, on %s. "+
 		"What a step costs was measured on one thread, all losses in turn: medians of %d ratios of processor time. The commands are those of seed 1; the other seeds have their number in its place. "+
 		"Of the time, labels with what they need took %s, first stages %s, the rest %s.\n\n",
 		x.first, x.lr[0], lossSeeds, x.lr[1], budgetSteps, pacer, lossRows, x.text, paceRounds, x.took[0].Round(time.Second), x.took[1].Round(time.Second), x.took[2].Round(time.Second))))
@@ -307,28 +306,28 @@ func (x *lesson) tables() (string, error) {
 		n := stepsOf(x.cost[loss])
 		rows = append(rows, []string{"`" + loss + "`", fmt.Sprintf("%.2f", x.cost[loss]), fmt.Sprint(n), fmt.Sprintf("%.0f", float64(n*lossRows)/1000)})
 	}
-	b.WriteString(markdown([]string{"loss", "cost of a step, `" + pacer + "` = 1", "steps", "positions, thousands"}, rows))
+	b.WriteString(tables.Markdown([]string{"loss", "cost of a step, `" + pacer + "` = 1", "steps", "positions, thousands"}, rows))
 
-	b.WriteString(wrap(fmt.Sprintf("\n%d prompts of the reporting part (%s), up to %d tokens, trees of the papers. Greedy outputs equal those of plain decoding. Tokens per pass of all seeds together, with 95%% intervals of a bootstrap over prompts, "+
-		"each drawn with its answers of all seeds; differences take the same prompts of both.\n\n", len(x.prompts), strings.Join(x.sets, ", "), x.tokens)))
+	b.WriteString(tables.Wrap(fmt.Sprintf("\n%d prompts of the reporting part (%s), up to %d tokens, trees of the papers. Greedy outputs equal those of plain decoding. Tokens per pass of all seeds together, with 95%% intervals of a bootstrap over prompts, "+
+		"each drawn with its answers of all seeds; differences take the same prompts of both.\n\n", len(x.Prompts), strings.Join(x.sets, ", "), x.tokens)))
 	var columns []string
-	var kinds []drafted
+	var kinds []results.Drafted
 	for _, t := range []float64{0, 1} {
 		for _, m := range lossMethods {
 			columns = append(columns, fmt.Sprintf("%s, T=%g", m, t))
-			kinds = append(kinds, drafted{spec: m, temperature: t})
+			kinds = append(kinds, results.Drafted{Spec: m, Temperature: t})
 		}
 	}
-	tau := func(loss string, i int) (shares, error) {
+	tau := func(loss string, i int) (results.Shares, error) {
 		k := kinds[i]
-		k.loss = loss
-		return found(x.tau, k)
+		k.Loss = loss
+		return results.Found(x.Tau, k)
 	}
-	values, err := compared("τ", columns, tau, 2, 1)
+	values, err := results.Compare("τ", lossNames, differences, columns, tau, 2, 1)
 	if err != nil {
 		return "", err
 	}
-	each, err := eachSeed(columns, tau)
+	each, err := results.EachSeed(differences, columns, tau)
 	if err != nil {
 		return "", err
 	}
@@ -338,18 +337,20 @@ func (x *lesson) tables() (string, error) {
 	for n := range lossRanks {
 		columns = append(columns, fmt.Sprintf("n = %d", n+1))
 	}
-	b.WriteString(wrap("\nHow often, in %, the head's first choice behind its own n-th ranked token is the target's, at every position of the target's greedy answers to these prompts:\n\n"))
-	values, err = compared("accuracy", columns, func(loss string, i int) (shares, error) { return found(x.hits, ranked{loss, i + 1}) }, 1, 100)
+	b.WriteString(tables.Wrap("\nHow often, in %, the head's first choice behind its own n-th ranked token is the target's, at every position of the target's greedy answers to these prompts:\n\n"))
+	values, err = results.Compare("accuracy", lossNames, differences, columns, func(loss string, i int) (results.Shares, error) {
+		return results.Found(x.Hits, results.Ranked{Loss: loss, Rank: i + 1})
+	}, 1, 100)
 	if err != nil {
 		return "", err
 	}
 	b.WriteString(values)
-	b.WriteString(wrap("\nThe expected calibration error there, 10 bins of equal width, the confidence being the probability of the target's choice; means of the seeds:\n\n"))
+	b.WriteString(tables.Wrap("\nThe expected calibration error there, 10 bins of equal width, the confidence being the probability of the target's choice; means of the seeds:\n\n"))
 	rows = nil
 	for _, loss := range lossNames {
 		row := []string{"`" + loss + "`"}
 		for n := range lossRanks {
-			e, err := found(x.ece, ranked{loss, n + 1})
+			e, err := results.Found(x.ECE, results.Ranked{Loss: loss, Rank: n + 1})
 			if err != nil {
 				return "", err
 			}
@@ -361,66 +362,6 @@ func (x *lesson) tables() (string, error) {
 		}
 		rows = append(rows, row)
 	}
-	b.WriteString(markdown(append([]string{"ECE"}, columns...), rows))
+	b.WriteString(tables.Markdown(append([]string{"ECE"}, columns...), rows))
 	return b.String(), nil
-}
-
-// compared writes a table of ratios times scale, a row for each loss and for each difference. of
-// returns what a loss has in a column.
-func compared(what string, columns []string, of func(loss string, i int) (shares, error), decimals int, scale float64) (string, error) {
-	text := func(i interval) string {
-		return signed(fmt.Sprintf("%.*f [%.*f, %.*f]", decimals, scale*i.Value, decimals, scale*i.Low, decimals, scale*i.High))
-	}
-	var rows [][]string
-	for _, loss := range lossNames {
-		row := []string{"`" + loss + "`"}
-		for i := range columns {
-			s, err := of(loss, i)
-			if err != nil {
-				return "", err
-			}
-			row = append(row, text(s.pooled()))
-		}
-		rows = append(rows, row)
-	}
-	more, err := differ(columns, of, func(p, q shares) string { return text(p.minus(q)) })
-	return markdown(append([]string{what}, columns...), append(rows, more...)), err
-}
-
-// eachSeed writes a table of the seeds' own differences in τ.
-func eachSeed(columns []string, of func(loss string, i int) (shares, error)) (string, error) {
-	rows, err := differ(columns, of, func(p, q shares) string {
-		var each []string
-		for _, v := range p.bySeed(q) {
-			each = append(each, signed(fmt.Sprintf("%.2f", v)))
-		}
-		return strings.Join(each, " / ")
-	})
-	return markdown(append([]string{"τ, seed by seed"}, columns...), rows), err
-}
-
-// differ returns a row for each pair of differences.
-func differ(columns []string, of func(loss string, i int) (shares, error), text func(p, q shares) string) ([][]string, error) {
-	var rows [][]string
-	for _, d := range differences {
-		row := []string{d[0] + " − " + d[1]}
-		for i := range columns {
-			p, err := of(d[0], i)
-			q, err2 := of(d[1], i)
-			if err := errors.Join(err, err2); err != nil {
-				return nil, err
-			}
-			row = append(row, text(p, q))
-		}
-		rows = append(rows, row)
-	}
-	return rows, nil
-}
-
-func found[K comparable, V any](m map[K]V, k K) (V, error) {
-	v, ok := m[k]
-	if !ok {
-		return v, fmt.Errorf("nothing was measured of %v", k)
-	}
-	return v, nil
 }

@@ -9,6 +9,9 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"talf/tools/measurements/results"
+	"talf/tools/measurements/tables"
 )
 
 // Costs are compared within a round, so that a machine that slows down between rounds changes nothing.
@@ -41,40 +44,16 @@ func TestStepsTakeAsLongAsTheBudget(t *testing.T) {
 	}
 }
 
-func TestRatiosArePooledAndComparedByPrompt(t *testing.T) {
-	a := shares{{{4, 2}, {9, 3}, {2, 2}}, {{6, 2}, {3, 3}, {8, 2}}}
-	b := shares{{{2, 2}, {6, 3}, {0, 2}}, {{4, 2}, {0, 3}, {6, 2}}} // one less in each pass
-	if got := a.pooled(); got.Value != 32.0/14 || got.Low > got.Value || got.High < got.Value || got.Low == got.High {
-		t.Errorf("pooled %+v, want %v", got, 32.0/14)
-	}
-	// Every prompt differs by one, so does every sample of them.
-	if got := a.minus(b); math.Abs(got.Value-1) > 1e-12 || math.Abs(got.Low-1) > 1e-12 || math.Abs(got.High-1) > 1e-12 {
-		t.Errorf("difference %+v, want 1 without an interval", got)
-	}
-	if got := a.minus(a); got != (interval{}) {
-		t.Errorf("difference from itself %+v", got)
-	}
-	if got := a.bySeed(shares{{{0, 2}, {0, 3}, {0, 2}}, {{0, 2}, {0, 3}, {0, 2}}}); !slices.Equal(got, []float64{15.0 / 7, 17.0 / 7}) {
-		t.Errorf("by seed %v", got)
-	}
-	if err := (shares{{{1, 1}}, {{1, 1}, {1, 1}}}).check(); err == nil {
-		t.Error("seeds with other prompts are accepted")
-	}
-	if err := (shares{{{1, 1}}, {{0, 0}}}).check(); err == nil {
-		t.Error("a seed without passes is accepted")
-	}
-}
-
 // planted returns a report and a log of a seed, whose head of the i-th loss has 1.5+i tokens per pass
 // with seed 1, and half a token more with seed 2.
-func planted(t *testing.T, seed int) (r *report, log string, lines []string) {
+func planted(t *testing.T, seed int) (r *results.Report, log string, lines []string) {
 	t.Helper()
-	r = &report{Prompts: 3, MaxTokens: 48}
+	r = &results.Report{Prompts: 3, MaxTokens: 48}
 	lines = []string{`{"format":"talf-bench-2"}`}
 	for i, loss := range lossNames {
 		for _, m := range lossMethods {
 			for _, temperature := range []float64{0, 1} {
-				x := row{Method: m + " " + loss, Spec: m, Source: loss, Temperature: temperature}
+				x := results.Row{Method: m + " " + loss, Spec: m, Source: loss, Temperature: temperature}
 				r.Rows = append(r.Rows, x)
 				x.Set = "stories"
 				r.Rows = append(r.Rows, x)
@@ -85,7 +64,7 @@ func planted(t *testing.T, seed int) (r *report, log string, lines []string) {
 			}
 		}
 		for rank := 1; rank <= lossRanks; rank++ {
-			line := rankLine{Head: loss, Rank: rank, ECE: 0.1 * float64(seed)}
+			line := results.RankLine{Head: loss, Rank: rank, ECE: 0.1 * float64(seed)}
 			line.ByText = append(line.ByText, struct{ Items, Correct int }{10, i + rank - 1}, struct{ Items, Correct int }{10, i + rank + 1})
 			r.ByRank = append(r.ByRank, line)
 		}
@@ -101,7 +80,7 @@ func TestTablesOfLosses(t *testing.T) {
 	x := &lesson{course: large, cost: map[string]float64{"eagle": 0.2, "hass": 0.5, "talf": 1, "eal": 1.2}}
 	for seed := 1; seed <= 2; seed++ {
 		r, log, _ := planted(t, seed)
-		if err := x.add(r, log); err != nil {
+		if err := x.Add(r, log); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -118,7 +97,7 @@ func TestTablesOfLosses(t *testing.T) {
 		{"hass, 20.0 [10.0, 30.0]", "n = 2", "30.0 [20.0, 40.0]"},
 		{"hass, 0.150", "n = 5", "0.150"},
 	} {
-		if got, err := cell(body, c[0], c[1]); err != nil || got != c[2] {
+		if got, err := tables.Cell(body, c[0], c[1]); err != nil || got != c[2] {
 			t.Errorf("%s, %s: %q (%v), want %q", c[0], c[1], got, err, c[2])
 		}
 	}
@@ -126,9 +105,9 @@ func TestTablesOfLosses(t *testing.T) {
 
 func TestSeedsThatWereAskedOtherwiseAreNotPooled(t *testing.T) {
 	r, log, lines := planted(t, 1)
-	first := func() *pool {
-		p := &pool{}
-		if err := p.add(r, log); err != nil {
+	first := func() *results.Pool {
+		p := &results.Pool{}
+		if err := p.Add(r, log); err != nil {
 			t.Fatal(err)
 		}
 		return p
@@ -140,9 +119,9 @@ func TestSeedsThatWereAskedOtherwiseAreNotPooled(t *testing.T) {
 		}
 		return name
 	}
-	refused := func(p *pool, r *report, log, want string) {
+	refused := func(p *results.Pool, r *results.Report, log, want string) {
 		t.Helper()
-		if err := p.add(r, log); err == nil || !strings.Contains(err.Error(), want) {
+		if err := p.Add(r, log); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%v, want an error with %q", err, want)
 		}
 	}

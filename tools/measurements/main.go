@@ -23,6 +23,8 @@ import (
 	"strings"
 	"text/tabwriter"
 	"time"
+
+	"talf/tools/measurements/tables"
 )
 
 func main() {
@@ -151,7 +153,7 @@ func measure(ctx context.Context, l *lab, x *exhibit) error {
 			return err
 		}
 	}
-	h := header{Date: time.Now().Format("2 January 2006"), Load: load(), Code: x.code}
+	h := tables.Header{Date: time.Now().Format("2 January 2006"), Load: load(), Code: x.code}
 	var err error
 	if h.Machine, err = l.machine(ctx); err != nil {
 		return err
@@ -175,7 +177,7 @@ func measure(ctx context.Context, l *lab, x *exhibit) error {
 		return nil
 	}
 	return rewrite(filepath.Join(l.root, x.page), func(page string) (string, error) {
-		return replaceBlock(page, x.name, h.String()+commands(l.commands)+"\n"+strings.TrimSpace(body)+"\n")
+		return tables.ReplaceBlock(page, x.name, h.String()+commands(l.commands)+"\n"+strings.TrimSpace(body)+"\n")
 	})
 }
 

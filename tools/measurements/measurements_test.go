@@ -10,14 +10,16 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"talf/tools/measurements/tables"
 )
 
 func TestAHeaderIsReadAsItWasWritten(t *testing.T) {
-	want := header{
+	want := tables.Header{
 		Machine: "AMD EPYC, 2 cores, cpu avx512vnni, 2 threads", Date: "23 November 2026", Commit: "3945f63aa001", Load: 0.5,
 		Took: 3*time.Minute + 7*time.Second, Code: []string{"infer", "model"}, Digest: "0123456789ab",
 	}
-	got, err := parseHeader(want.String() + "    talf bench\n")
+	got, err := tables.ParseHeader(want.String() + "    talf bench\n")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -25,7 +27,7 @@ func TestAHeaderIsReadAsItWasWritten(t *testing.T) {
 		t.Errorf("read %+v, want %+v", got, want)
 	}
 	for _, s := range []string{"", "Measured by hand.\n", strings.Replace(want.String(), "`infer model`", "infer", 1)} {
-		if _, err := parseHeader(s); err == nil {
+		if _, err := tables.ParseHeader(s); err == nil {
 			t.Errorf("%q is no header", s)
 		}
 	}
@@ -51,34 +53,34 @@ between
 `
 
 func TestBlocksOfAPage(t *testing.T) {
-	if got := blocks(page); !slices.Equal(got, []string{"one", "two"}) {
+	if got := tables.Blocks(page); !slices.Equal(got, []string{"one", "two"}) {
 		t.Errorf("blocks %q", got)
 	}
-	got, err := replaceBlock(page, "one", "new\n")
+	got, err := tables.ReplaceBlock(page, "one", "new\n")
 	if err != nil || got != strings.Replace(page, "old\n", "new\n", 1) {
 		t.Errorf("%v\n%s", err, got)
 	}
 	for name, bad := range map[string]string{"three": page, "one": strings.Replace(page, "<!-- end of one -->\n", "", 1)} {
-		if _, err := replaceBlock(bad, name, ""); err == nil || !strings.Contains(err.Error(), name) {
+		if _, err := tables.ReplaceBlock(bad, name, ""); err == nil || !strings.Contains(err.Error(), name) {
 			t.Errorf("%s: %v, want an error that names what is missing", name, err)
 		}
 	}
 }
 
 func TestCellsOfABlock(t *testing.T) {
-	body, err := block(page, "two")
+	body, err := tables.Block(page, "two")
 	if err != nil {
 		t.Fatal(err)
 	}
 	for _, c := range [][3]string{
 		{"auto, head", "end to end", "1.50 [1.40, 1.60]"}, {"auto, LM", "τ", "3.00"}, {"ar", "τ", "1.00"}, {"auto, LM", "stories", "1.90"}, {"auto, LM, 3.00", "end to end", "1.70 [1.60, 1.80]"},
 	} {
-		if got, err := cell(body, c[0], c[1]); err != nil || got != c[2] {
+		if got, err := tables.Cell(body, c[0], c[1]); err != nil || got != c[2] {
 			t.Errorf("%s, %s: %q (%v), want %q", c[0], c[1], got, err, c[2])
 		}
 	}
 	for _, c := range [][2]string{{"auto, head", "stories"}, {"salf", "τ"}, {"auto, LM", "tokens/s"}, {"auto", "τ"}, {"au", "τ"}} {
-		if got, err := cell(body, c[0], c[1]); err == nil {
+		if got, err := tables.Cell(body, c[0], c[1]); err == nil {
 			t.Errorf("%s, %s: %q, want none", c[0], c[1], got)
 		}
 	}
@@ -96,13 +98,13 @@ func TestEveryTableStandsInItsPage(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		body, err := block(string(b), x.name)
+		body, err := tables.Block(string(b), x.name)
 		if err != nil {
 			t.Errorf("%s: %v", x.page, err)
 			continue
 		}
 		stands[filepath.Base(x.page)+" "+x.name] = true
-		h, err := parseHeader(body)
+		h, err := tables.ParseHeader(body)
 		if err != nil {
 			t.Errorf("%s: %s: %v", x.page, x.name, err)
 			continue
@@ -187,7 +189,7 @@ func TestATableIsOlderOnceItsCodeChanges(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	h := header{Machine: "m", Date: "d", Commit: do("rev-parse", "--short=12", "HEAD"), Took: time.Second, Code: of, Digest: d}
+	h := tables.Header{Machine: "m", Date: "d", Commit: do("rev-parse", "--short=12", "HEAD"), Took: time.Second, Code: of, Digest: d}
 	put("docs/measurements/p.md", "<!-- measured: x -->\n"+h.String()+"<!-- end of x -->\n")
 	is := func(want string) {
 		t.Helper()
@@ -260,7 +262,7 @@ func TestAStepIsTakenAgainOnlyForOtherCode(t *testing.T) {
 }
 
 func TestTextIsWrappedBetweenWords(t *testing.T) {
-	got := wrap("one\n\n" + strings.Repeat("τττττ ", 40) + "\n")
+	got := tables.Wrap("one\n\n" + strings.Repeat("τττττ ", 40) + "\n")
 	want := "one\n\n" + strings.TrimSpace(strings.Repeat("τττττ ", 22)) + "\n" + strings.TrimSpace(strings.Repeat("τττττ ", 18)) + "\n"
 	if got != want {
 		t.Errorf("wrapped to\n%s\nwant\n%s", got, want)

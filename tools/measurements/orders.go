@@ -11,6 +11,9 @@ import (
 	"strings"
 
 	"github.com/santhosh-tekuri/jsonschema/v6"
+
+	"talf/tools/measurements/results"
+	"talf/tools/measurements/tables"
 )
 
 // The models of the table of answers in a schema: a target that reads orders and writes them as JSON, a
@@ -117,23 +120,23 @@ func runStructured(ctx context.Context, l *lab) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	return wrap(fmt.Sprintf("The target has %d layers in the shape of gsm10m and was trained for %d steps on orders and what they are as JSON; the small language model (LM) and the head on the same. "+
+	return tables.Wrap(fmt.Sprintf("The target has %d layers in the shape of gsm10m and was trained for %d steps on orders and what they are as JSON; the small language model (LM) and the head on the same. "+
 		"%d prompts, up to %d tokens, greedy, f32, repetitions: %d, free and held to the schema; each speed-up is over plain decoding of the same kind, with 95%% intervals over prompts. "+
 		"Unforced: what the schema alone allows is in no tree that the method does not draft it for. All outputs equal those of plain decoding of their kind. %s\n\n",
 		orderLayers, orderSteps, r.Prompts, r.MaxTokens, r.Repeat, verdicts)) + table, nil
 }
 
 // structured shows, for every method, its three kinds of rows.
-func structured(r *report) (string, error) {
+func structured(r *results.Report) (string, error) {
 	var rows [][]string
 	for i := range r.Rows {
 		free := &r.Rows[i]
 		if free.Spec == "ar" || strings.Contains(free.Method, inFormat) {
 			continue
 		}
-		cells := append(free.label(), fmt.Sprintf("%.2f", free.Tau), free.EndToEnd.String())
+		cells := append(free.Label(), fmt.Sprintf("%.2f", free.Tau), free.EndToEnd.String())
 		for _, kind := range []string{inFormat, inFormat + unforced} {
-			at := slices.IndexFunc(r.Rows, func(x row) bool { return x.Source == free.Source && x.Method == heldAs(free.Method, kind) })
+			at := slices.IndexFunc(r.Rows, func(x results.Row) bool { return x.Source == free.Source && x.Method == heldAs(free.Method, kind) })
 			if at < 0 {
 				return "", fmt.Errorf("%s: no figures of %q", free.Method, heldAs(free.Method, kind))
 			}
@@ -141,7 +144,7 @@ func structured(r *report) (string, error) {
 		}
 		rows = append(rows, cells)
 	}
-	return markdown([]string{"method", "asks", "free: τ", "end to end", "in the schema: τ", "end to end", "unforced: τ", "end to end"}, rows), nil
+	return tables.Markdown([]string{"method", "asks", "free: τ", "end to end", "in the schema: τ", "end to end", "unforced: τ", "end to end"}, rows), nil
 }
 
 // heldAs is what a method's row of a kind is called: "cold" comes last.

@@ -7,6 +7,8 @@ import (
 	"path/filepath"
 	"regexp"
 	"strings"
+
+	"talf/tools/measurements/tables"
 )
 
 // A quote is a cell of a summary whose figures come from a block: of the row of file whose cells
@@ -59,11 +61,11 @@ func quoteCell(root string, part []string) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	body, err := block(string(page), x.name)
+	body, err := tables.Block(string(page), x.name)
 	if err != nil {
 		return "", fmt.Errorf("%s: %w", x.page, err)
 	}
-	text, err := cell(body, part[1], part[2])
+	text, err := tables.Cell(body, part[1], part[2])
 	if err != nil {
 		return "", fmt.Errorf("%s: %s: %w", x.page, x.name, err)
 	}

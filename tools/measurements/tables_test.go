@@ -6,11 +6,14 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"talf/tools/measurements/results"
+	"talf/tools/measurements/tables"
 )
 
 // figures is a report as talf bench writes it: plain decoding twice, pld, and auto with a head, over all
 // sets and each of them, at both temperatures.
-func figures(t *testing.T) *report {
+func figures(t *testing.T) *results.Report {
 	t.Helper()
 	var rows []string
 	for _, set := range append([]string{""}, sets...) {
@@ -32,7 +35,7 @@ func figures(t *testing.T) *report {
 	compared := `{"method":"ar","against":"auto talf","temperature":0,"ratio":{"value":0.5,"low":0.4,"high":0.6}},
 		{"method":"pld","against":"auto talf","temperature":0,"ratio":{"value":0.9,"low":0.8,"high":1}},
 		{"method":"auto talf","against":"pld","temperature":1,"ratio":{"value":0.9,"low":0.8,"high":0.95}}`
-	r := &report{}
+	r := &results.Report{}
 	if err := json.Unmarshal([]byte(`{"prompts":2,"max_tokens":64,"repeat":3,"rows":[`+strings.Join(rows, ",")+`],"compared_with_fastest":[`+compared+`]}`), r); err != nil {
 		t.Fatal(err)
 	}
@@ -40,7 +43,7 @@ func figures(t *testing.T) *report {
 }
 
 func TestTablesOfMethodsHaveWhatWasMeasured(t *testing.T) {
-	body, err := figures(t).acceptance("")
+	body, err := acceptance(figures(t), "")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -57,11 +60,11 @@ func TestTablesOfMethodsHaveWhatWasMeasured(t *testing.T) {
 		{"pld, –", "of the fastest", "0.90 [0.80, 1.00]"},
 		{"auto, head", "of the fastest", "1.00"},
 	} {
-		if got, err := cell(body, c[0], c[1]); err != nil || !strings.HasPrefix(got, c[2]) {
+		if got, err := tables.Cell(body, c[0], c[1]); err != nil || !strings.HasPrefix(got, c[2]) {
 			t.Errorf("%s, %s: %q (%v), want %q", c[0], c[1], got, err, c[2])
 		}
 	}
-	if _, err := cell(body, "ar, –", "all"); err == nil {
+	if _, err := tables.Cell(body, "ar, –", "all"); err == nil {
 		t.Error("plain decoding has a row")
 	}
 }
@@ -72,11 +75,11 @@ func TestASentenceNamesTheFastestAndWhatIsNotToldApartFromIt(t *testing.T) {
 		0: "At temperature 0, the fastest end to end is `auto` (head); not told apart from it, with their speeds relative to it: `pld` at 0.90 [0.80, 1.00].\n",
 		1: "At temperature 1, the fastest end to end is `pld`; no other method's interval of the ratio to it holds 1.\n",
 	} {
-		if got, err := r.fastest(temperature); err != nil || got != want {
+		if got, err := r.Fastest(temperature); err != nil || got != want {
 			t.Errorf("%q (%v), want %q", got, err, want)
 		}
 	}
-	if _, err := r.fastest(0.5); err == nil {
+	if _, err := r.Fastest(0.5); err == nil {
 		t.Error("a temperature that was not measured has a fastest method")
 	}
 }
@@ -89,7 +92,7 @@ func TestAutoStandsBesideTheBestAndTheNoise(t *testing.T) {
 		if x.Set != "" || x.Temperature != 0 {
 			continue
 		}
-		if got, err := x.besides(); err == nil {
+		if got, err := besides(x); err == nil {
 			rows[x.Method] = got
 		} else if x.Method != "pld" {
 			t.Errorf("%s: %v", x.Method, err)
@@ -129,7 +132,7 @@ func TestASmallRunTakesLessOfEverything(t *testing.T) {
 }
 
 func TestATableOfASchemaHasEveryKindOfRow(t *testing.T) {
-	r := &report{}
+	r := &results.Report{}
 	for i, m := range []string{
 		"ar", "ar, in the format", "auto talf", "auto talf, in the format", "auto talf, in the format, unforced",
 		"auto talf, cold", "auto talf, in the format, cold", "auto talf, in the format, unforced, cold",
@@ -138,7 +141,7 @@ func TestATableOfASchemaHasEveryKindOfRow(t *testing.T) {
 		if i < 2 {
 			spec, source = "ar", ""
 		}
-		r.Rows = append(r.Rows, row{Method: m, Spec: spec, Source: source, Tau: float64(i), EndToEnd: interval{Value: float64(i) / 4, Low: 0, High: 9}})
+		r.Rows = append(r.Rows, results.Row{Method: m, Spec: spec, Source: source, Tau: float64(i), EndToEnd: results.Interval{Value: float64(i) / 4, Low: 0, High: 9}})
 	}
 	body, err := structured(r)
 	if err != nil {

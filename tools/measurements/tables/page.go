@@ -1,4 +1,5 @@
-package main
+// Package tables writes tables into pages of docs/measurements and reads them there.
+package tables
 
 import (
 	"errors"
@@ -18,8 +19,8 @@ const (
 	blockEnd   = "<!-- end of %s -->\n"
 )
 
-// A header says how a table was measured.
-type header struct {
+// A Header says how a table was measured.
+type Header struct {
 	Machine string
 	Date    string
 	Commit  string  // the last that changed the code
@@ -29,14 +30,14 @@ type header struct {
 	Digest  string   // of that code
 }
 
-func (h *header) String() string {
+func (h *Header) String() string {
 	return fmt.Sprintf("Measured by `make measurements`, %s, commit %s, on %s;\nload average %.1f before it began; took %s. Code: `%s`, `%s`.\n\n",
 		h.Date, h.Commit, h.Machine, h.Load, h.Took, strings.Join(h.Code, " "), h.Digest)
 }
 
 var headerForm = regexp.MustCompile("^Measured by `make measurements`, ([^,]+), commit ([0-9a-f]+), on ([^;]+);\nload average ([0-9.]+) before it began; took ([^.]+)\\. Code: `([^`]+)`, `([0-9a-f]+)`\\.\n")
 
-func parseHeader(block string) (*header, error) {
+func ParseHeader(block string) (*Header, error) {
 	m := headerForm.FindStringSubmatch(block)
 	if m == nil {
 		return nil, errors.New("want the header that make measurements writes")
@@ -49,11 +50,11 @@ func parseHeader(block string) (*header, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &header{Date: m[1], Commit: m[2], Machine: m[3], Load: load, Took: took, Code: strings.Fields(m[6]), Digest: m[7]}, nil
+	return &Header{Date: m[1], Commit: m[2], Machine: m[3], Load: load, Took: took, Code: strings.Fields(m[6]), Digest: m[7]}, nil
 }
 
-// block returns what a page holds of a name.
-func block(page, name string) (string, error) {
+// Block returns what a page holds of a name.
+func Block(page, name string) (string, error) {
 	begin, end := fmt.Sprintf(blockBegin, name), fmt.Sprintf(blockEnd, name)
 	_, rest, found := strings.Cut(page, begin)
 	if !found {
@@ -66,8 +67,8 @@ func block(page, name string) (string, error) {
 	return body, nil
 }
 
-func replaceBlock(page, name, body string) (string, error) {
-	old, err := block(page, name)
+func ReplaceBlock(page, name, body string) (string, error) {
+	old, err := Block(page, name)
 	if err != nil {
 		return "", err
 	}
@@ -77,8 +78,8 @@ func replaceBlock(page, name, body string) (string, error) {
 
 var blockName = regexp.MustCompile(`(?m)^<!-- measured: ([a-z0-9-]+) -->$`)
 
-// blocks are the names that a page has blocks of.
-func blocks(page string) []string {
+// Blocks are the names that a page has blocks of.
+func Blocks(page string) []string {
 	var out []string
 	for _, m := range blockName.FindAllStringSubmatch(page, -1) {
 		out = append(out, m[1])
@@ -86,9 +87,9 @@ func blocks(page string) []string {
 	return out
 }
 
-// cell returns the text of a table's cell in a block: that of the one row whose first cells, joined by
+// Cell returns the text of a table's cell in a block: that of the one row whose first cells, joined by
 // ", ", are row, in the column of that title.
-func cell(body, row, column string) (string, error) {
+func Cell(body, row, column string) (string, error) {
 	at := -1
 	var found []string
 	for line := range strings.Lines(body) {
@@ -123,8 +124,8 @@ func cells(line string) []string {
 	return out
 }
 
-// wrap breaks paragraphs into lines of at most 132 characters.
-func wrap(text string) string {
+// Wrap breaks paragraphs into lines of at most 132 characters.
+func Wrap(text string) string {
 	const most = 132
 	var b strings.Builder
 	for line := range strings.Lines(text) {
@@ -147,8 +148,8 @@ func wrap(text string) string {
 	return b.String()
 }
 
-// markdown writes a table.
-func markdown(head []string, rows [][]string) string {
+// Markdown writes a table.
+func Markdown(head []string, rows [][]string) string {
 	var b strings.Builder
 	line := func(cells []string) { b.WriteString("| " + strings.Join(cells, " | ") + " |\n") }
 	line(head)
