@@ -1,0 +1,99 @@
+package main
+
+import (
+	"fmt"
+	"maps"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"talf/tools/measurements/results"
+	"talf/tools/measurements/tables"
+)
+
+// tttCost is what a step of every loss costs in these tests, in steps of the pacer.
+func tttCost() map[string]float64 {
+	return map[string]float64{"eagle3 eagle3": 0.5, "eagle3 talf": 1, "eagle3 eal": 2, "eagle eagle": 0.1, "eagle hass": 0.4, "eagle talf": 0.8}
+}
+
+func TestEAGLE3HeadsTrainAsLongOrAsMuch(t *testing.T) {
+	got := map[string][2]int{}
+	for _, x := range trainees {
+		first, then := x.steps(tttCost())
+		got[x.name] = [2]int{first, then}
+	}
+	want := map[string][2]int{
+		"eagle3": {tttFirst, 2 * tttThen}, "talf": {tttFirst, tttThen}, "eal": {tttFirst, tttThen / 2},
+		"eagle3-even": {tttFirst, tttThen}, "eal-even": {tttFirst, tttThen},
+		"e1-hass": {5 * tttFirst, 5 * tttThen / 2}, "e1-talf": {5 * tttFirst, 5 * tttThen / 4}, "e1-even": {tttFirst, tttThen},
+	}
+	if !maps.Equal(got, want) {
+		t.Errorf("steps %v, want %v", got, want)
+	}
+	// Those that share a first stage have as many steps in it.
+	l := &lab{work: "w"}
+	of := map[string]int{}
+	for _, x := range trainees {
+		dir, n := x.begun(l, 1), got[x.name][0]
+		if was, ok := of[dir]; ok && was != n {
+			t.Errorf("%s has %d steps for one head, %d for another", dir, was, n)
+		}
+		of[dir] = n
+	}
+}
+
+// writeAnswers writes a log of talf bench, in which the i-th head has 1.5+i tokens per pass, and i paths of 10 go to the
+// first depth, and one of them to the second.
+func writeAnswers(t *testing.T, names []string) (*results.Report, string) {
+	t.Helper()
+	r := &results.Report{MaxTokens: 32}
+	lines := []string{`{"format":"talf-bench-2"}`}
+	for i, name := range names {
+		for _, temperature := range []float64{0, 1} {
+			r.Rows = append(r.Rows, results.Row{Method: "m " + name, Spec: tttMethods[0], Source: name, Temperature: temperature, Equal: 2, Compared: 2})
+			for prompt := 1; prompt <= 2; prompt++ {
+				lines = append(lines, fmt.Sprintf(`{"method":"m %s","set":"stories","prompt":"%d","temperature":%g,"stats":{"Tokens":%d,"Passes":%d,"Depth":[{},{"Tried":10,"Kept":%d},{"Tried":%[6]d,"Kept":1}]}}`,
+					name, prompt, temperature, prompt*(3+2*i), 2*prompt, i+2))
+			}
+		}
+		for rank := 1; rank <= lossRanks; rank++ {
+			r.ByRank = append(r.ByRank, results.RankLine{Head: name, Rank: rank, ByText: []struct{ Items, Correct int }{{10, i}, {10, i + 1}}})
+		}
+	}
+	log := filepath.Join(t.TempDir(), "log.jsonl")
+	if err := os.WriteFile(log, []byte(strings.Join(lines, "\n")+"\n"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	return r, log
+}
+
+func TestTablesOfEAGLE3Heads(t *testing.T) {
+	p := &results.Pool{}
+	for range 2 {
+		if err := p.Add(writeAnswers(t, traineeNames())); err != nil {
+			t.Fatal(err)
+		}
+	}
+	body, err := tttTables(p, tttCost(), 32)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range [][3]string{
+		{"e1-hass", "second stage, steps", fmt.Sprintf("hass`, %d", 5*tttThen/2)},
+		{"eal", "optimal:paper, T=1", "3.50 [3.50, 3.50]"},
+		{"talf − eagle3, 1.00 [1.00, 1.00]", "optimal:paper, T=0", "1.00 [1.00, 1.00]"},
+		{"eal-even − eagle3-even, 1.00 / 1.00", "optimal:paper, T=0", "1.00 / 1.00"},
+		{"talf, 15.0 [10.0, 20.0]", "n = 5", "15.0 [10.0, 20.0]"},
+		{"eal, 40.0 [40.0, 40.0]", "depth 2", "25.0 [25.0, 25.0]"},
+		{"eal, 40.0 [40.0, 40.0]", "depth 3", "0.0 [0.0, 0.0]"},
+	} {
+		if got, err := tables.Cell(body, c[0], c[1]); err != nil || got != c[2] {
+			t.Errorf("%s, %s: %q (%v), want %q", c[0], c[1], got, err, c[2])
+		}
+	}
+	delete(p.Deep, results.Deep{Drafted: results.Drafted{Spec: tttMethods[0], Temperature: 0, Loss: "eal"}, Depth: 2})
+	if _, err := tttTables(p, tttCost(), 32); err == nil {
+		t.Error("a depth that was not measured is left out without a word")
+	}
+}
