@@ -45,7 +45,6 @@ var (
 	orr    = three{"orr", "16b", 0x4ea01c00}
 	eor    = three{"eor", "16b", 0x6e201c00}
 	bit    = three{"bit", "16b", 0x6ea01c00}
-	bif    = three{"bif", "16b", 0x6ee01c00}
 	tbl    = three{"tbl", "16b", 0x4e000000}
 	zip1s  = three{"zip1", "4s", 0x4e803800}
 	zip2s  = three{"zip2", "4s", 0x4e807800}
@@ -135,7 +134,6 @@ var (
 	shl4s   = shift{"shl", "4s", 32, false, 0x4f005400}
 	shl8h   = shift{"shl", "8h", 16, false, 0x4f005400}
 	sshr8h  = shift{"sshr", "8h", 32, true, 0x4f000400}
-	ushr8h  = shift{"ushr", "8h", 32, true, 0x6f000400}
 	ushr16b = shift{"ushr", "16b", 16, true, 0x6f000400}
 )
 
@@ -231,11 +229,6 @@ func (g *gen) pair(code uint32, name string, d, e v, p x, off int) {
 		panic(fmt.Sprintf("offset %d of a pair", off))
 	}
 	g.word(code|uint32(off/16)<<15|uint32(e)<<10|uint32(p)<<5|uint32(d), "%s q%d, q%d, %s", name, d, e, address(p, off))
-}
-
-// ldHigh reads the upper half of d from p, and keeps the lower.
-func (g *gen) ldHigh(d v, p x) {
-	g.word(0x4d408400|uint32(p)<<5|uint32(d), "ld1 { v%d.d }[1], [x%d]", d, int(p))
 }
 
 // upper sets the upper half of every word of d, and clears the lower.
