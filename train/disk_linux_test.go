@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"talf/checkpoints"
+	"talf/checkpoints/exportlm"
 	"talf/data"
 	"talf/train/mix"
 )
@@ -44,7 +45,7 @@ func TestAModelIsExportedWholeOrNotAtAll(t *testing.T) {
 	if _, err := LM(context.Background(), cfg, job); err != nil {
 		t.Fatal(err)
 	}
-	err := checkpoints.ExportLM(out, to, false)
+	err := exportlm.Export(out, to, false)
 	if !errors.Is(err, syscall.ENOSPC) || !strings.Contains(err.Error(), filepath.Join(to, checkpoints.WeightsFile)) {
 		t.Fatalf("%v, want ENOSPC and the file's name", err)
 	}
@@ -54,7 +55,7 @@ func TestAModelIsExportedWholeOrNotAtAll(t *testing.T) {
 	if err := syscall.Mount("", disk, "", syscall.MS_REMOUNT, "size=4m"); err != nil {
 		t.Fatal(err)
 	}
-	if err := checkpoints.ExportLM(out, to, false); err != nil {
+	if err := exportlm.Export(out, to, false); err != nil {
 		t.Error(err)
 	}
 }

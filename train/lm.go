@@ -39,7 +39,7 @@ type LMJob struct {
 }
 
 // LM trains a language model on next-token cross-entropy. When ctx ends, it saves a
-// checkpoint and returns ctx's error. checkpoints.ExportLM makes a model directory from
+// checkpoint and returns ctx's error. exportlm.Export makes a model directory from
 // the last checkpoint.
 func LM(ctx context.Context, cfg Config, job LMJob) (Result, error) {
 	if err := cfg.Validate(); err != nil {

@@ -14,6 +14,7 @@ import (
 	"testing"
 
 	"talf/checkpoints"
+	"talf/checkpoints/exportlm"
 	"talf/compute"
 	"talf/compute/cpu"
 	"talf/data"
@@ -443,7 +444,7 @@ func TestALanguageModelLearns(t *testing.T) {
 	}
 	for _, bf16 := range []bool{false, true} {
 		dir := filepath.Join(t.TempDir(), "model")
-		if err := checkpoints.ExportLM(out, dir, bf16); err != nil {
+		if err := exportlm.Export(out, dir, bf16); err != nil {
 			t.Fatal(err)
 		}
 		m, err := model.Load(dir, dev, model.Default())

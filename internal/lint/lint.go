@@ -51,7 +51,7 @@ var Rules = []Rule{
 	{"preprocess/...", []string{"compute", "data/...", "internal/slab", "internal/spec", "internal/splitmix", "model/...", "tree/..."}},
 	{"preprocess/regenerate", []string{"infer", "infer/decode", "infer/loop", "model", "model/sample", "preprocess"}},
 	{"preprocess/remote", []string{"data", "internal/jsonl", "model/sample", "preprocess", "preprocess/regenerate"}},
-	{"train/...", []string{"checkpoints", "compute", "data/...", "internal/detmath", "internal/jsonl", "internal/launch", "internal/slab", "internal/spec", "model/...", "tree"}},
+	{"train/...", []string{"checkpoints", "checkpoints/exportlm", "compute", "data/...", "internal/detmath", "internal/jsonl", "internal/launch", "internal/slab", "internal/spec", "model/...", "tree"}},
 	{"train/plan", []string{"data", "train", "train/mix"}},
 	{"train/history", []string{"internal/plot", "train"}},
 	{"train/tensorboard", []string{"train"}},
@@ -119,6 +119,7 @@ var Rules = []Rule{
 	}},
 	{"cmd/talf/...", []string{
 		"checkpoints",
+		"checkpoints/exportlm",
 		"compute/...",
 		"data/...",
 		"infer/...",

@@ -6,6 +6,7 @@ import (
 	"os"
 
 	"talf/checkpoints"
+	"talf/checkpoints/exportlm"
 	"talf/data"
 	"talf/data/corpus"
 	"talf/model"
@@ -143,7 +144,7 @@ func (a *app) prepareLM(o *trainOptions, m *machineOptions, group *dist.World, r
 		if err != nil || o.export == "" || group.Rank() > 0 {
 			return res, err
 		}
-		return res, checkpoints.ExportLM(o.out, o.export, true)
+		return res, exportlm.Export(o.out, o.export, true)
 	}}, nil
 }
 

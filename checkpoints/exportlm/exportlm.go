@@ -1,4 +1,5 @@
-package checkpoints
+// Package exportlm makes model directories of the language models in checkpoints.
+package exportlm
 
 import (
 	"errors"
@@ -8,25 +9,26 @@ import (
 	"path/filepath"
 	"slices"
 
+	"talf/checkpoints"
 	"talf/internal/durable"
 	"talf/internal/limits"
 	"talf/model/arch"
 	"talf/model/safetensors"
 )
 
-// ExportLM writes the model of a checkpoint, or of the newest one in a store, to the new
+// Export writes the model of a checkpoint, or of the newest one in a store, to the new
 // directory to: config.json, model.safetensors in float32 or bfloat16, and the
 // checkpoint's other files. Equal checkpoints give equal bytes.
-func ExportLM(from, to string, bf16 bool) error {
-	return Read(from, func(dir string) error { return exportLM(dir, to, bf16) })
+func Export(from, to string, bf16 bool) error {
+	return checkpoints.Read(from, func(dir string) error { return export(dir, to, bf16) })
 }
 
-func exportLM(dir, to string, bf16 bool) error {
-	m, err := ReadManifest(dir)
+func export(dir, to string, bf16 bool) error {
+	m, err := checkpoints.ReadManifest(dir)
 	if err != nil {
 		return err
 	}
-	if m == nil || m.Kind != KindLM {
+	if m == nil || m.Kind != checkpoints.KindLM {
 		return fmt.Errorf("%s: not the checkpoint of a language model", dir)
 	}
 	if err := m.Verify(dir); err != nil {
@@ -78,7 +80,7 @@ func exportLM(dir, to string, bf16 bool) error {
 	}
 	for _, name := range slices.Sorted(maps.Keys(m.Files)) {
 		switch name {
-		case ConfigFile, WeightsFile, OptimizerFile, StateFile:
+		case checkpoints.ConfigFile, checkpoints.WeightsFile, checkpoints.OptimizerFile, checkpoints.StateFile:
 			continue
 		}
 		b, err := limits.ReadFile(filepath.Join(dir, name), limits.TokenizerBytes)
@@ -87,10 +89,10 @@ func exportLM(dir, to string, bf16 bool) error {
 		}
 		raw(name, b)
 	}
-	write(WeightsFile, func(w io.Writer) error {
+	write(checkpoints.WeightsFile, func(w io.Writer) error {
 		return safetensors.Write(w, map[string]string{"format": "pt"}, ts...)
 	})
-	raw(ConfigFile, conf) // last: without it the directory is not a model
+	raw(checkpoints.ConfigFile, conf) // last: without it the directory is not a model
 	if err == nil {
 		err = files.Commit()
 	}
