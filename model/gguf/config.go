@@ -29,6 +29,7 @@ var families = []family{
 	{"qwen2", "qwen2", "Qwen2ForCausalLM", llamaNames, rmsConfig, nil},
 	{"qwen3", "qwen3", "Qwen3ForCausalLM", llamaNames, rmsConfig, nil},
 	{"gptneox", "gpt_neox", "GPTNeoXForCausalLM", neoxNames, neoxConfig, neoxOrder},
+	{HeadArch, "llama", "LlamaForCausalLMEagle3", headNames, headConfig, llamaOrder},
 }
 
 // Architectures returns the names of the architectures that are read.
@@ -93,8 +94,13 @@ func (f *File) config() (map[string]any, *family, error) {
 	if err != nil {
 		return nil, nil, err
 	}
-	embed := f.info("token_embd.weight")
-	if embed == nil || len(embed.dims) != 2 {
+	embed, rows := f.info("token_embd.weight"), 0
+	switch {
+	case embed != nil && len(embed.dims) == 2:
+		rows = embed.dims[0]
+	case embed == nil && fam.Arch == HeadArch: // it uses its target's
+		rows = f.headRows()
+	default:
 		return nil, nil, fmt.Errorf("%s: no matrix \"token_embd.weight\": a file with a vocabulary only?", f.Path)
 	}
 	k, a := f.reader(), fam.Arch+"."
@@ -102,7 +108,7 @@ func (f *File) config() (map[string]any, *family, error) {
 	heads := k.layered(a+"attention.head_count", required, layers)
 	c := map[string]any{
 		"model_type": fam.Model, "architectures": []string{fam.Class},
-		"vocab_size":              embed.dims[0],
+		"vocab_size":              rows,
 		"hidden_size":             k.count(a+"embedding_length", required),
 		"num_hidden_layers":       layers,
 		"num_attention_heads":     heads,
@@ -120,13 +126,13 @@ func (f *File) config() (map[string]any, *family, error) {
 	k.rope(c, a, size)
 	fam.Config(k, c)
 	n := k.tokenCount()
-	if n > embed.dims[0] {
+	if n > rows {
 		k.bad("tokenizer.ggml.tokens", "at most %d tokens, the rows of token_embd.weight", embed.dims[0])
 	}
-	if bos := k.token("tokenizer.ggml.bos_token_id", embed.dims[0]); bos >= 0 {
+	if bos := k.token("tokenizer.ggml.bos_token_id", rows); bos >= 0 {
 		c["bos_token_id"] = bos
 	}
-	if ends := k.ends(embed.dims[0]); len(ends) > 0 {
+	if ends := k.ends(rows); len(ends) > 0 {
 		c["eos_token_id"] = ends
 	}
 	return c, fam, k.err
@@ -256,7 +262,7 @@ func (k *reader) rope(c map[string]any, a string, head int) {
 	if k.has(a + "rope.scale_linear") { // of files before 2024
 		k.bad(a+"rope.scale_linear", "rope.scaling.type in place of it: convert the model again")
 	}
-	freqs := k.f.info("rope_freqs.weight")
+	freqs := k.f.info(ropeFactors)
 	var scaling map[string]any
 	switch kind := k.string(s + "type"); kind {
 	case "", "none":
@@ -292,6 +298,9 @@ func (k *reader) rope(c map[string]any, a string, head int) {
 		c["rope_scaling"] = scaling
 	}
 }
+
+// ropeFactors is the tensor of what each frequency is divided by: F32 [half a head].
+const ropeFactors = "rope_freqs.weight"
 
 // llama3 returns the parameters of Llama 3's scaling, of which the file keeps only what each
 // frequency is divided by: 1 for waves shorter than original/high positions, factor for those

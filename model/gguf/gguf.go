@@ -378,6 +378,9 @@ func (c *cursor) tensor(i, align uint64) (t info, offset uint64) {
 		return t, 0
 	}
 	typ, err := ggml.ByID(id)
+	if id == plainI64.ID && t.name == HeadVocab && n == 1 {
+		typ, err = plainI64, nil
+	}
 	if err != nil {
 		c.fail("tensor %q: %w", t.name, err)
 		return t, 0

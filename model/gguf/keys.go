@@ -3,9 +3,14 @@ package gguf
 import (
 	"encoding/binary"
 	"fmt"
+	"maps"
 	"math"
+	"slices"
 	"strconv"
+	"strings"
 	"unicode/utf8"
+
+	"talf/internal/mapped"
 )
 
 // Kinds of values.
@@ -245,4 +250,69 @@ func (k *reader) token(key string, tokens int) int {
 		return -1
 	}
 	return int(n)
+}
+
+// A Raw is a key with its value as it lies in a file: the number of its type and its bytes, which
+// for an array begin with the type and the number of its elements.
+type Raw struct {
+	Name  string
+	Type  uint32
+	Value []byte
+}
+
+// Raw returns the keys whose names begin with prefix, by name. Their values are copies.
+func (f *File) Raw(prefix string) (all []Raw) {
+	for _, name := range slices.Sorted(maps.Keys(f.keys)) {
+		v := f.keys[name]
+		if !strings.HasPrefix(name, prefix) {
+			continue
+		}
+		r := Raw{Name: name, Type: v.kind}
+		if v.array {
+			r.Type = kindArray
+			r.Value = binary.LittleEndian.AppendUint32(r.Value, v.kind)
+			r.Value = binary.LittleEndian.AppendUint64(r.Value, v.n)
+		}
+		r.Value = append(r.Value, v.raw...)
+		all = append(all, r)
+	}
+	return all
+}
+
+// Texts returns the keys whose names begin with prefix and whose values are texts.
+func (f *File) Texts(prefix string) map[string]string {
+	all := make(map[string]string)
+	for name, v := range f.keys {
+		if s, ok := v.text(); ok && strings.HasPrefix(name, prefix) {
+			all[name] = s
+		}
+	}
+	return all
+}
+
+// Tokenizer returns the keys of a file's tokenizer and chat template.
+func Tokenizer(path string) (keys []Raw, err error) {
+	defer mapped.Guard(&err)()
+	f, err := Open(path)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = f.Close() }() // read only
+	return f.Raw("tokenizer."), nil
+}
+
+// GPT2Pattern is what ByteLevel cuts texts by if it is asked to.
+const GPT2Pattern = splitGPT2
+
+// Splitter returns the name in tokenizer.ggml.pre of a byte-level tokenizer that cuts texts by the
+// patterns, each applied to the pieces of the one before, and reports whether there is one. Of
+// several names that mean the same, it is Llama's or the first by the alphabet.
+func Splitter(patterns []string, ignoreMerges, nfc bool) (name string, ok bool) {
+	for _, name := range append([]string{"llama-bpe"}, slices.Sorted(maps.Keys(splitters))...) {
+		s := splitters[name]
+		if slices.Equal(s.Patterns, patterns) && s.IgnoreMerges == ignoreMerges && s.NFC == nfc {
+			return name, true
+		}
+	}
+	return "", false
 }

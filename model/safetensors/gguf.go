@@ -31,6 +31,7 @@ func openGGUF(path string) (*Set, error) {
 		Name: path, meta: map[string]string{MetaFormat: FormatGGUF}, tensors: make(map[string]Tensor, len(list)), order: make(map[string][]int), files: make(map[string]string),
 		mapped: canRelease, unmap: []func() error{f.Close},
 	}
+	maps.Copy(s.meta, f.Texts("talf."))
 	for _, t := range list {
 		s.tensors[t.Name] = Tensor{Name: t.Name, DType: t.Type.Name, Shape: t.Shape, Data: t.Data}
 		if t.Order != nil {
