@@ -13,7 +13,8 @@ const CardFile = "README.md"
 
 // card returns the head's model card in Markdown: what it drafts for, how it was made as far
 // as its checkpoint says, what readers should know, and how to serve it.
-func (d *Draft) card(f Format, c *ExportConfig, problems []Problem) ([]byte, error) {
+// file is the head's name in that directory if it is one file, else "".
+func (d *Draft) card(f Format, c *ExportConfig, file string, problems []Problem) ([]byte, error) {
 	s := d.Spec
 	var b strings.Builder
 	line := func(format string, args ...any) { fmt.Fprintf(&b, format+"\n", args...) }
@@ -61,14 +62,22 @@ func (d *Draft) card(f Format, c *ExportConfig, problems []Problem) ([]byte, err
 		}
 	}
 	line("\n## Use\n")
-	target, dir := orTarget(c, "TARGET"), "DIR"
+	target, dir, one := orTarget(c, "TARGET"), "DIR", "TARGET.gguf"
+	if file != "" {
+		dir = "DIR/" + file
+	}
+	if strings.HasSuffix(target, ".gguf") {
+		one = shell(target)
+	} else if file != "" {
+		line("`TARGET.gguf` is the target as llama.cpp's converter writes it.\n")
+	}
 	line("`DIR` is this directory.\n")
 	line("    talf generate --model %s --head %s --prompt 'Once upon a time'", shell(target), dir)
 	method, use3 := "eagle", "False"
 	if s.Eagle3.On {
 		method, use3 = "eagle3", "True"
 	}
-	line("    %s", strings.NewReplacer("TARGET", shell(target), "METHOD", method, "ALGORITHM", strings.ToUpper(method),
+	line("    %s", strings.NewReplacer("TARGET.gguf", one, "TARGET", shell(target), "FILE", file, "METHOD", method, "ALGORITHM", strings.ToUpper(method),
 		"USE3", use3, "TOKENS", fmt.Sprint(c.DraftTokens)).Replace(f.serve))
 	line("\nHow many tokens it drafts right depends on the text. Measure it on yours:\n")
 	line("    talf bench --model %s --head %s --prompts in.jsonl", shell(target), dir)

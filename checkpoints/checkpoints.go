@@ -29,6 +29,7 @@ import (
 	"talf/internal/limits"
 	"talf/internal/vfs"
 	"talf/model"
+	"talf/model/gguf"
 	"talf/model/head"
 	"talf/model/identity"
 	"talf/model/safetensors"
@@ -312,7 +313,7 @@ func (s *Store) Latest() (string, error) {
 func ReadManifest(dir string) (*Manifest, error) {
 	path := filepath.Join(dir, ManifestFile)
 	b, err := limits.ReadFile(path, limits.ConfigBytes)
-	if errors.Is(err, os.ErrNotExist) {
+	if errors.Is(err, os.ErrNotExist) || err != nil && gguf.Is(dir) {
 		return nil, nil
 	} else if err != nil {
 		return nil, fmt.Errorf("read checkpoint: %w", err)

@@ -17,6 +17,7 @@ import (
 	"talf/model"
 	"talf/model/arch"
 	"talf/model/draftvocab"
+	"talf/model/gguf"
 	"talf/model/head"
 	"talf/model/identity"
 	"talf/model/safetensors"
@@ -27,6 +28,7 @@ const (
 	TorchFile         = "pytorch_model.bin"
 	LayoutEAGLE       = "eagle"       // EAGLE's names, also used by talf, SGLang and vLLM
 	LayoutSpeculators = "speculators" // the speculators library's
+	LayoutGGUF        = "GGUF"        // a file of llama.cpp's
 )
 
 // A Draft is a draft head as another system stores it. In any layout, its tensors have
@@ -50,14 +52,15 @@ type object map[string]json.RawMessage
 
 // OpenDraft reads the draft head in dir: an EAGLE-1 or EAGLE-2 head in the layout of
 // EAGLE or the speculators library, or an EAGLE-3 head in that of EAGLE, SpecForge, SGLang
-// and vLLM or of the speculators library, from safetensors or pytorch_model.bin. No part of a pickle is executed. Unknown tensors are refused rather
-// than ignored, because a head without one of its tensors is useless.
+// and vLLM or of the speculators library, from safetensors or pytorch_model.bin, or, if dir is such a
+// file, of llama.cpp. No part of a pickle is executed. Unknown tensors are refused rather than ignored,
+// because a head without one of its tensors is useless.
 func OpenDraft(dir string) (_ *Draft, err error) {
 	if medusa.Is(dir) {
 		return nil, fmt.Errorf("%s: Medusa heads, which only draft: want a head of EAGLE's kind", dir)
 	}
-	path := filepath.Join(dir, ConfigFile)
-	raw, err := limits.ReadFile(path, limits.ConfigBytes)
+	path := gguf.Path(dir, ConfigFile)
+	raw, err := gguf.ReadFile(dir, ConfigFile, limits.ConfigBytes)
 	if err != nil {
 		return nil, fmt.Errorf("read draft head: %w", err)
 	}
@@ -111,7 +114,7 @@ const (
 // kindOf tells the kinds apart. It returns ours for what is not a head: loading gives a
 // better error.
 func kindOf(dir string) kind {
-	raw, err := limits.ReadFile(filepath.Join(dir, ConfigFile), limits.ConfigBytes)
+	raw, err := gguf.ReadFile(dir, ConfigFile, limits.ConfigBytes)
 	if err != nil {
 		return ours
 	}
@@ -123,7 +126,7 @@ func kindOf(dir string) kind {
 		_, err := os.Stat(filepath.Join(dir, name))
 		return err == nil
 	}
-	inTensors := has(WeightsFile) || has(WeightsFile+".index.json")
+	inTensors := gguf.Is(dir) || has(WeightsFile) || has(WeightsFile+".index.json")
 	if inTensors {
 		set, err := safetensors.OpenDir(dir)
 		if err != nil {
@@ -156,17 +159,22 @@ func IsForeign(dir string) bool {
 
 // Load loads the head for target, in whatever layout its files are. The head closes them.
 func (d *Draft) Load(target *model.Model, opt head.Options) (*head.Head, error) {
-	ts, err := asType(d.Tensors, "")
+	ts, err := d.weights()
 	if err != nil {
 		return nil, err
 	}
-	ts = append(ts, draftvocab.Tensors(d.Vocab, d.Spec.Vocab)...)
 	set := safetensors.Of(d.Dir, ts...)
 	if d.set != nil {
 		set = d.set.With(ts...)
 	}
 	d.set = set
 	return head.FromSet(d.Spec, set, target, opt)
+}
+
+// weights returns all tensors, also the draft vocabulary's, as talf's own heads have them.
+func (d *Draft) weights() ([]safetensors.Tensor, error) {
+	ts, err := asType(d.Tensors, "")
+	return append(ts, draftvocab.Tensors(d.Vocab, d.Spec.Vocab)...), err
 }
 
 // Close unmaps the tensors.
@@ -198,17 +206,22 @@ func (d *Draft) open() error {
 	}
 	bin := filepath.Join(d.Dir, TorchFile)
 	switch {
-	case has(WeightsFile), has(WeightsFile + ".index.json"):
+	case has(WeightsFile), has(WeightsFile + ".index.json"), gguf.Is(d.Dir):
 		set, err := safetensors.OpenDir(d.Dir)
 		if err != nil {
 			return err
 		}
-		d.set, d.File = set, WeightsFile
+		if d.set, d.File = set, WeightsFile; gguf.Is(d.Dir) {
+			d.Layout, d.File = LayoutGGUF, filepath.Base(d.Dir)
+		}
 		if d.Target, err = identity.TieOf(set.Metadata()); err != nil {
 			return fmt.Errorf("%s: %w", set.Name, err)
 		}
 		for _, name := range set.Names() {
 			t, _ := set.Tensor(name)
+			if t, err = t.Plain(); err != nil {
+				return fmt.Errorf("%s: %w", set.Name, err)
+			}
 			d.Tensors = append(d.Tensors, t)
 		}
 		if has(TorchFile) {
@@ -258,15 +271,7 @@ func (d *Draft) readEagle(path string) error {
 	if err != nil {
 		return err
 	}
-	raw, err := json.Marshal(conf)
-	if err != nil {
-		return fmt.Errorf("%s: %w", path, err)
-	}
-	gen, err := limits.ReadFile(filepath.Join(d.Dir, "generation_config.json"), limits.ConfigBytes)
-	if err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return fmt.Errorf("read draft head: %w", err)
-	}
-	if d.Spec, err = arch.ParseDraft(path, raw, gen); err != nil {
+	if err := d.parse(path, conf, arch.ParseDraft); err != nil {
 		return err
 	}
 	err = d.rename(func(name string) string {
@@ -282,6 +287,20 @@ func (d *Draft) readEagle(path string) error {
 		return err
 	}
 	return d.check()
+}
+
+// parse reads the configuration.
+func (d *Draft) parse(path string, conf object, as func(path string, raw, gen []byte) (*arch.Spec, error)) error {
+	raw, err := json.Marshal(conf)
+	if err != nil {
+		return fmt.Errorf("%s: %w", path, err)
+	}
+	gen, err := gguf.ReadFile(d.Dir, "generation_config.json", limits.ConfigBytes)
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf("read draft head: %w", err)
+	}
+	d.Spec, err = as(path, raw, gen)
+	return err
 }
 
 // flat returns the configuration as one object with Llama's keys.
@@ -419,11 +438,10 @@ func (d *Draft) SaveHead(dir string, target identity.Tie) error {
 	if !target.Known() {
 		target = d.Target
 	}
-	ts, err := asType(d.Tensors, "")
+	ts, err := d.weights()
 	if err != nil {
 		return err
 	}
-	ts = append(ts, draftvocab.Tensors(d.Vocab, d.Spec.Vocab)...)
 	return head.Write(dir, d.Spec, target, ts...)
 }
 

@@ -107,7 +107,7 @@ func parseIDs(raw []byte) (ids []int64, err error) {
 	for _, f := range strings.Fields(string(raw)) {
 		id, err := strconv.ParseInt(f, 10, 32)
 		if err != nil {
-			return nil, fmt.Errorf("%q, want a token id", clip([]byte(f)))
+			return nil, fmt.Errorf("%.40q, want a token id", f)
 		}
 		ids = append(ids, id)
 	}
@@ -164,7 +164,7 @@ func (d *Draft) readVocab() error {
 	if _, e := os.Stat(path); e == nil && len(of) == 0 && !d.Spec.Eagle3.On {
 		ids, err = readTokenMap(path, d.Spec.Vocab)
 		d.note("the draft vocabulary is that of %s", TokenMapFile)
-	} else if e != nil && !errors.Is(e, fs.ErrNotExist) {
+	} else if e != nil && !errors.Is(e, fs.ErrNotExist) && d.Layout != LayoutGGUF {
 		return fmt.Errorf("draft vocabulary: %w", e)
 	}
 	if err != nil {

@@ -1,15 +1,10 @@
 package checkpoints
 
 import (
-	"encoding/json"
-	"errors"
 	"fmt"
-	"io/fs"
-	"path/filepath"
 	"slices"
 	"strings"
 
-	"talf/internal/limits"
 	"talf/model/arch"
 	"talf/model/safetensors"
 )
@@ -43,15 +38,7 @@ func (d *Draft) readEagle3(path string) error {
 			conf[key] = raw
 		}
 	}
-	raw, err := json.Marshal(conf)
-	if err != nil {
-		return fmt.Errorf("%s: %w", path, err)
-	}
-	gen, err := limits.ReadFile(filepath.Join(d.Dir, "generation_config.json"), limits.ConfigBytes)
-	if err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return fmt.Errorf("read draft head: %w", err)
-	}
-	if d.Spec, err = arch.ParseEagle3(path, raw, gen); err != nil {
+	if err := d.parse(path, conf, arch.ParseEagle3); err != nil {
 		return err
 	}
 	if err := d.rename(func(name string) string {
@@ -98,11 +85,4 @@ func (d *Draft) checkEagle3(conf object) error {
 		d.note("norm_output is read as EAGLE 3.1's; SpecForge before September 2026 (pull request 879) also wrote it for heads that feed back the hidden state before the norm")
 	}
 	return nil
-}
-
-func clip(raw []byte) string {
-	if len(raw) > 40 {
-		return string(raw[:40]) + "…"
-	}
-	return string(raw)
 }

@@ -14,6 +14,7 @@ import (
 	"talf/internal/units"
 	"talf/model/arch"
 	"talf/model/draftvocab"
+	"talf/model/gguf/write"
 	"talf/model/head"
 	"talf/model/safetensors"
 )
@@ -30,6 +31,9 @@ type Format struct {
 	problems func(d *Draft, c *ExportConfig) []Problem
 	// serve is a command that serves a head in DIR for TARGET, drafting TOKENS tokens with METHOD.
 	serve string
+	// file writes a head as one file, and returns its name and what it holds. A format has either this
+	// or the next two.
+	file func(d *Draft, c *ExportConfig, ts []safetensors.Tensor) (name string, f *write.File, err error)
 	// eagle and eagle3 return config.json and the tensors, for heads of EAGLE-1 and 2 and
 	// of EAGLE-3.
 	eagle  func(d *Draft, c *ExportConfig, conf map[string]any, ts []safetensors.Tensor) (map[string]any, []safetensors.Tensor)
@@ -39,7 +43,7 @@ type Format struct {
 // Formats returns the export formats, in the order of the help text. A new one takes a
 // function in its own file and a line here.
 func Formats() []Format {
-	return []Format{eagle(), sglang(), vllm(), speculators()}
+	return []Format{eagle(), sglang(), vllm(), speculators(), ggufFile()}
 }
 
 // findFormat returns the format with the given name.
@@ -64,7 +68,8 @@ type ExportConfig struct {
 
 	DraftTokens int // speculators: tokens to draft per round
 
-	unindexed bool // the target's weights are in one file without an index
+	unindexed bool   // the target's weights are in one file without an index
+	targetDir string // its directory or GGUF file
 }
 
 // DefaultExport returns the export for EAGLE's own code. The speculators library also
@@ -78,6 +83,9 @@ func (c *ExportConfig) Validate() error {
 	}
 	if c.DType != "" && c.DType != "F32" && c.DType != "BF16" {
 		return fmt.Errorf("export: type of weights %q, want F32 or BF16", c.DType)
+	}
+	if c.Torch && c.Format == FormatGGUF {
+		return fmt.Errorf("export: format %s is one file, without %s", FormatGGUF, TorchFile)
 	}
 	if c.DraftTokens < 1 {
 		return fmt.Errorf("export: %d tokens to draft, want at least 1", c.DraftTokens)
@@ -182,6 +190,9 @@ func (d *Draft) Export(out string, c ExportConfig) (*Exported, error) {
 	if ts, err = d.withLMHead(&c, ts); err != nil {
 		return nil, fmt.Errorf("export %s: %w", d.Dir, err)
 	}
+	if f.file != nil {
+		return d.exportFile(out, f, &c, ts, problems)
+	}
 	var conf map[string]any
 	raw, err := head.Config(d.Spec)
 	if err != nil {
@@ -204,50 +215,51 @@ func (d *Draft) Export(out string, c ExportConfig) (*Exported, error) {
 	for _, t := range ts {
 		r.Bytes += int64(len(t.Data))
 	}
-	card, err := d.card(f, &c, problems)
+	card, err := d.card(f, &c, "", problems)
 	if err != nil {
 		return nil, fmt.Errorf("export %s: %w", d.Dir, err)
 	}
-	files, err := durable.NewDir(out)
-	if err != nil {
-		return nil, fmt.Errorf("export: %w", err)
-	}
 	meta := map[string]string{"format": "pt"}
 	d.Target.Metadata(meta)
-	write := func(name string, fill func(io.Writer) error) error {
-		if err := files.Write(name, fill); err != nil {
-			return fmt.Errorf("export: %w", err)
-		}
-		return nil
-	}
-	if err := write(WeightsFile, func(w io.Writer) error { return safetensors.Write(w, meta, ts...) }); err != nil {
-		return nil, err
-	}
+	parts := []part{{WeightsFile, func(w io.Writer) error { return safetensors.Write(w, meta, ts...) }}}
 	if f.tokenMap && d.Vocab != nil && !d.Spec.Eagle3.On {
-		if err := write(TokenMapFile, func(w io.Writer) error { return torchfile.WriteInts(w, d.Vocab) }); err != nil {
-			return nil, err
-		}
+		parts = append(parts, part{TokenMapFile, func(w io.Writer) error { return torchfile.WriteInts(w, d.Vocab) }})
 	}
 	if c.Torch {
-		if err := write(TorchFile, func(w io.Writer) error { return torchfile.Write(w, ts...) }); err != nil {
-			return nil, err
-		}
+		parts = append(parts, part{TorchFile, func(w io.Writer) error { return torchfile.Write(w, ts...) }})
 	}
-	if err := write(CardFile, func(w io.Writer) error { _, err := w.Write(card); return err }); err != nil {
-		return nil, err
-	}
-	// The configuration is written last: without it the directory is not a head.
-	err = write(ConfigFile, func(w io.Writer) error {
+	return r.write(append(parts, textPart(CardFile, card), part{ConfigFile, func(w io.Writer) error {
 		b, err := json.MarshalIndent(conf, "", "  ")
 		if err == nil {
 			_, err = w.Write(append(b, '\n'))
 		}
 		return err
-	})
-	if err != nil {
-		return nil, err
+	}}))
+}
+
+// A part is a file of an export.
+type part struct {
+	name string
+	fill func(io.Writer) error
+}
+
+func textPart(name string, b []byte) part {
+	return part{name, func(w io.Writer) error { _, err := w.Write(b); return err }}
+}
+
+// write writes the parts to the directory r.Out. The last one is that without which the directory
+// is not a head.
+func (r *Exported) write(parts []part) (*Exported, error) {
+	files, err := durable.NewDir(r.Out)
+	for _, p := range parts {
+		if err == nil {
+			err = files.Write(p.name, p.fill)
+		}
 	}
-	if err := files.Commit(); err != nil {
+	if err == nil {
+		err = files.Commit()
+	}
+	if err != nil {
 		return nil, fmt.Errorf("export: %w", err)
 	}
 	r.Files = files.Names()

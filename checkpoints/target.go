@@ -106,7 +106,7 @@ func (c *ExportConfig) For(d *Draft, t *Target) error {
 	if err != nil {
 		return err
 	}
-	c.Target, c.Embed, c.LMHead, c.TargetClasses = t.Spec, &e, &l, t.Classes
+	c.Target, c.Embed, c.LMHead, c.TargetClasses, c.targetDir = t.Spec, &e, &l, t.Classes, t.Dir
 	_, err = os.Stat(filepath.Join(t.Dir, WeightsFile+".index.json"))
 	c.unindexed = errors.Is(err, fs.ErrNotExist)
 	if c.TargetName == "" {
@@ -121,7 +121,7 @@ func (c *ExportConfig) resolve() error {
 	if c.TargetName == "" {
 		return nil
 	}
-	if _, err := os.Stat(filepath.Join(c.TargetName, ConfigFile)); err == nil {
+	if _, err := os.Stat(gguf.Path(c.TargetName, ConfigFile)); err == nil {
 		if c.TargetName, err = filepath.Abs(c.TargetName); err != nil {
 			return fmt.Errorf("the target's path: %w", err)
 		}

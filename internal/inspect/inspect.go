@@ -33,6 +33,8 @@ func Path(path string) (Description, error) {
 		return err == nil
 	}
 	switch {
+	case gguf.IsHead(path):
+		return OpenDraft(path)
 	case gguf.Is(path):
 		return OpenModel(path)
 	case info.IsDir() && medusa.Is(path):

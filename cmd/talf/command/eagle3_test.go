@@ -55,6 +55,13 @@ func TestAnEagle3HeadWorksInEveryCommand(t *testing.T) {
 		talftest.OK(t, "", "export", "--head", dir, "--format", f, "--model", target, "--out", out)
 		heads = append(heads, out)
 	}
+	gguf := filepath.Join(base, "gguf")
+	talftest.OK(t, "", "export", "--head", dir, "--format", "gguf", "--model", target, "--out", gguf)
+	heads = append(heads, filepath.Join(gguf, "eagle3-F32.gguf"))
+	if said := talftest.OK(t, "", "inspect", heads[5]); !strings.Contains(said, "EAGLE-3, in the layout of GGUF\n") ||
+		!strings.Contains(said, fmt.Sprintf("predicts      %d of these tokens", outputs)) || !strings.Contains(said, "hidden states 2 3 4, of") {
+		t.Errorf("inspect says\n%s", said)
+	}
 	imported := filepath.Join(base, "imported")
 	talftest.OK(t, "", "import", "--head", heads[4], "--model", target, "--out", imported)
 	heads = append(heads, imported)

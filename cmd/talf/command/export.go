@@ -28,7 +28,7 @@ func newExport(a *app) *cobra.Command {
 	}
 	c := &cobra.Command{
 		Use:   "export --head CKPT --format FORMAT --out DIR",
-		Short: "Write a draft head for EAGLE, SGLang, vLLM or speculators",
+		Short: "Write a draft head for EAGLE, SGLang, vLLM, speculators or llama.cpp",
 		Long: `Export writes a draft head in the format of another system. It first checks what
 that system would refuse or misread; such a head is written only with --force.
 Formats:
@@ -36,7 +36,7 @@ Formats:
 ` + formats.String() + `
 The head may be one of talf's or any that import reads, also an EAGLE-3 head. --model
 names the head's target: its embedding is added to a head that has none, and its rope
-is compared with the one that the reader would use.`,
+is compared with the one that the reader would use. gguf needs it for its tokenizer.`,
 		Example: `  talf export --head heads/talf --format eagle --bin --out DIR-eagle
   talf export --head heads/talf --format sglang --dtype bf16 --out DIR-sglang
   talf export --head heads/talf --format speculators --model DIR --verifier org/model --check`,
@@ -78,7 +78,7 @@ is compared with the one that the reader would use.`,
 	f.StringVar(&o.verifier, "verifier", "", "speculators: where to find the target, a path or a Hugging Face id (default: --model)")
 	f.Var(&o.dtype, "dtype", "type of the weights: f32, bf16, or auto to keep it")
 	f.BoolVar(&o.c.Torch, "bin", false, "also write pytorch_model.bin, which old versions of EAGLE need")
-	f.IntVar(&o.c.DraftTokens, "draft-tokens", o.c.DraftTokens, "speculators: tokens to draft per round")
+	f.IntVar(&o.c.DraftTokens, "draft-tokens", o.c.DraftTokens, "tokens to draft per round, for speculators and the model card")
 	f.BoolVar(&o.check, "check", false, "only report what the reader would refuse or misread")
 	f.BoolVar(&o.c.Force, "force", false, "write the head even if the reader would refuse or misread it")
 	f.BoolVar(&asJSON, "json", false, "print JSON")

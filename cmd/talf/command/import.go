@@ -15,9 +15,9 @@ func newImport(a *app) *cobra.Command {
 	var force, asJSON bool
 	c := &cobra.Command{
 		Use:   "import --head DIR --out DIR",
-		Short: "Convert a draft head from EAGLE, SGLang, vLLM or speculators",
+		Short: "Convert a draft head from EAGLE, SGLang, vLLM, speculators or llama.cpp",
 		Long: `Import reads a draft head as EAGLE, SpecForge, SGLang, vLLM and the speculators
-library store it, from safetensors or pytorch_model.bin, and writes it in the form
+library store it, from safetensors or pytorch_model.bin, or a GGUF file, and writes it in the form
 that talf's commands load. EAGLE-3 heads load without it, in any layout. No part of a pickle is executed: a file that
 contains anything but tensors is refused.
 
@@ -38,7 +38,7 @@ tied to its weights.`,
 		},
 	}
 	f := c.Flags()
-	f.StringVar(&dir, "head", "", "directory of the head")
+	f.StringVar(&dir, "head", "", "directory or GGUF file of the head")
 	f.StringVar(&out, "out", "", "directory to write, new or empty")
 	f.StringVar(&target, "model", "", "directory of the head's target")
 	f.BoolVar(&force, "force", false, "tie the head to --model even if it was trained for another target")
