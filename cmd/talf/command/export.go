@@ -7,7 +7,6 @@ import (
 	"github.com/spf13/cobra"
 
 	"talf/checkpoints"
-	"talf/compute"
 	"talf/internal/cli"
 )
 
@@ -50,15 +49,9 @@ is compared with the one that the reader would use. gguf needs it for its tokeni
 					return err
 				}
 			}
-			switch compute.DType(o.dtype) {
-			case compute.F32:
-				o.c.DType = "F32"
-			case compute.BF16:
-				o.c.DType = "BF16"
-			default:
-				if o.dtype != checkpoints.Auto {
-					return usagef("--dtype is %s, want f32, bf16 or auto", &o.dtype)
-				}
+			dtype, ok := map[string]string{"auto": "", "f32": "F32", "bf16": "BF16"}[o.dtype.String()]
+			if o.c.DType = dtype; !ok {
+				return usagef("--dtype is %s, want f32, bf16 or auto", &o.dtype)
 			}
 			if err := o.c.Validate(); err != nil {
 				return usageError(err)
