@@ -8,7 +8,7 @@ import (
 	"time"
 
 	"talf/infer/loop"
-	"talf/infer/serve/wire"
+	"talf/infer/serve/wire/refuse"
 )
 
 // An alarm says when drafts begin to cost more time than they save, and when they no longer do.
@@ -67,7 +67,7 @@ type pace struct {
 
 func (s *Server) ready(w http.ResponseWriter, _ *http.Request) {
 	if s.load.draining() {
-		s.fail(w, wire.Unavailable("the server is draining"))
+		s.fail(w, refuse.Unavailable("the server is draining"))
 		return
 	}
 	r := readiness{Status: "ready"}

@@ -8,7 +8,7 @@ import (
 	"sync/atomic"
 	"time"
 
-	"talf/infer/serve/wire"
+	"talf/infer/serve/wire/refuse"
 )
 
 // bodies counts the bytes of the bodies of requests that are being answered. The queue bounds
@@ -48,7 +48,7 @@ func (c *charged) free() {
 }
 
 // body reads the body of a request.
-func (s *Server) body(w http.ResponseWriter, r *http.Request) ([]byte, *wire.Error) {
+func (s *Server) body(w http.ResponseWriter, r *http.Request) ([]byte, *refuse.Error) {
 	if s.c.MaxBody > 0 && r.ContentLength > s.c.MaxBody { // without waiting for it
 		return nil, tooLarge(s.c.MaxBody)
 	}
@@ -58,20 +58,20 @@ func (s *Server) body(w http.ResponseWriter, r *http.Request) ([]byte, *wire.Err
 	case errors.As(err, &large):
 		return nil, tooLarge(large.Limit)
 	case errors.Is(err, errBodies):
-		return nil, wire.Unavailable("the requests being answered are larger than %d bytes together", s.c.MaxBodies)
+		return nil, refuse.Unavailable("the requests being answered are larger than %d bytes together", s.c.MaxBodies)
 	case errors.Is(err, os.ErrDeadlineExceeded):
-		e := wire.Invalid("", "the body did not come within %v", s.c.BodyTime)
+		e := refuse.Invalid("", "the body did not come within %v", s.c.BodyTime)
 		e.Status, e.Code = http.StatusRequestTimeout, "timeout"
 		return nil, e
 	case err != nil:
-		return nil, wire.Invalid("", "the body ended early: %v", err)
+		return nil, refuse.Invalid("", "the body ended early: %v", err)
 	}
 	_ = http.NewResponseController(w).SetReadDeadline(time.Time{}) // the answer may take longer than the body
 	return b, nil
 }
 
-func tooLarge(most int64) *wire.Error {
-	e := wire.Invalid("", "the body is larger than %d bytes", most)
+func tooLarge(most int64) *refuse.Error {
+	e := refuse.Invalid("", "the body is larger than %d bytes", most)
 	e.Status = http.StatusRequestEntityTooLarge
 	return e
 }

@@ -13,6 +13,7 @@ import (
 	"talf/infer"
 	"talf/infer/constrain"
 	"talf/infer/serve/wire"
+	"talf/infer/serve/wire/refuse"
 	"talf/model/chat"
 	"talf/model/grammar"
 	"talf/model/tokenizer"
@@ -162,7 +163,7 @@ func (e *Engine) lexicon() toolcall.Lexicon {
 }
 
 // calls compiles the grammar of an answer that may call tools.
-func (e *Engine) calls(j *Job, a *toolcall.Ask) (*constrain.Constraint, *wire.Error) {
+func (e *Engine) calls(j *Job, a *toolcall.Ask) (*constrain.Constraint, *refuse.Error) {
 	t := j.Request.Prompts[0].Tools
 	var key strings.Builder // of what the grammar depends on
 	fmt.Fprintf(&key, "%v %v %d %q %q", a.Required, a.Single, a.Thinking, j.Request.Format.Kind, j.Request.Format.Text)
@@ -186,11 +187,11 @@ func (e *Engine) calls(j *Job, a *toolcall.Ask) (*constrain.Constraint, *wire.Er
 	case errors.As(err, &wrong):
 		name := a.Tools[wrong.Tool].Name
 		at := slices.IndexFunc(t.List, func(x wire.Tool) bool { return x.Name == name })
-		return nil, wire.Invalid(t.List[at].Param, "%v", wrong.Err)
+		return nil, refuse.Invalid(t.List[at].Param, "%v", wrong.Err)
 	case err != nil && j.Request.Format.Kind != "":
-		return nil, wire.Invalid(j.Request.Format.Param, "%v", err)
+		return nil, refuse.Invalid(j.Request.Format.Param, "%v", err)
 	case err != nil:
-		return nil, wire.Invalid(t.Param, "%v", err)
+		return nil, refuse.Invalid(t.Param, "%v", err)
 	}
 	return c, nil
 }

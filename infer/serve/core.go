@@ -7,6 +7,7 @@ import (
 	"talf/infer/draft/predict"
 	"talf/infer/loop"
 	"talf/infer/serve/wire"
+	"talf/infer/serve/wire/refuse"
 	"talf/infer/trace"
 )
 
@@ -16,13 +17,13 @@ type Core interface {
 	Context() int
 	// Encode returns the tokens of a prompt. A prompt that cannot be encoded is the client's fault,
 	// and the error says why.
-	Encode(ctx context.Context, p *wire.Prompt) ([]int32, *wire.Error)
+	Encode(ctx context.Context, p *wire.Prompt) ([]int32, *refuse.Error)
 	// Predict reads what a client expects an answer to be.
-	Predict(text string) (*predict.Text, *wire.Error)
+	Predict(text string) (*predict.Text, *refuse.Error)
 	// Submit queues a request. The answer ends with ctx.
-	Submit(ctx context.Context, j Job) (Answer, *wire.Error)
+	Submit(ctx context.Context, j Job) (Answer, *refuse.Error)
 	// Decode returns the text of tokens.
-	Decode(tokens []int32) (string, *wire.Error)
+	Decode(tokens []int32) (string, *refuse.Error)
 	// Spell returns the bytes of a token.
 	Spell(id int32) []byte
 	// Piece returns a token as the vocabulary has it.

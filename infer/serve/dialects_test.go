@@ -12,7 +12,7 @@ import (
 
 	"talf/infer"
 	"talf/infer/serve"
-	"talf/infer/serve/wire"
+	"talf/infer/serve/wire/refuse"
 )
 
 // routes are bodies of one question to every route that answers, less the closing brace.
@@ -70,7 +70,7 @@ func TestStreamsHaveTheEventsOfTheirDialect(t *testing.T) {
 	if _, _, body := do(t, "POST", url+"/v1/responses", routes["/v1/responses"]+`,"stream":true}`); !strings.Contains(body, "event: response.incomplete") {
 		t.Error(body)
 	}
-	c.fail = wire.Unavailable("the loop is gone")
+	c.fail = refuse.Unavailable("the loop is gone")
 	c.end = ""
 	for path, want := range map[string]string{"/v1/responses": "response.failed", "/v1/messages": "error"} {
 		_, _, body := do(t, "POST", url+path, routes[path]+`,"stream":true}`)
@@ -134,7 +134,7 @@ func TestErrorsOfMessagesHaveTheirOwnShape(t *testing.T) {
 	if status, _, body := do(t, "POST", url+"/v1/messages/count_tokens?beta=true", `{"model":"m","messages":[{"role":"user","content":"Hi"}]}`, key...); status != 200 || body != `{"input_tokens":3}` {
 		t.Errorf("%d %s", status, body)
 	}
-	c.refuse = wire.Busy("the queue is full")
+	c.refuse = refuse.Busy("the queue is full")
 	check("POST", "/v1/messages", routes["/v1/messages"]+`}`, "rate_limit_error", 429, key...)
 	s.Drain()
 	check("POST", "/v1/messages", routes["/v1/messages"]+`}`, "overloaded_error", 503, key...)

@@ -14,6 +14,7 @@ import (
 	"talf/infer/draft/predict"
 	"talf/infer/loop"
 	"talf/infer/serve/wire"
+	"talf/infer/serve/wire/refuse"
 	"talf/infer/trace"
 	"talf/infer/verify"
 	"talf/model/chat"
@@ -176,24 +177,24 @@ func (e *Engine) Piece(id int32) string {
 }
 
 // Decode returns the text of tokens.
-func (e *Engine) Decode(tokens []int32) (string, *wire.Error) {
+func (e *Engine) Decode(tokens []int32) (string, *refuse.Error) {
 	if bad := e.known("tokens", tokens); bad != nil {
 		return "", bad
 	}
 	return e.c.Tokenizer.Decode(tokens, false), nil
 }
 
-func (e *Engine) known(param string, tokens []int32) *wire.Error {
+func (e *Engine) known(param string, tokens []int32) *refuse.Error {
 	for i, id := range tokens {
 		if int(id) >= e.c.Shape.Vocab { // the rest was checked when it was read
-			return wire.Invalid(param, "token %d is %d, want 0 to %d", i, id, e.c.Shape.Vocab-1)
+			return refuse.Invalid(param, "token %d is %d, want 0 to %d", i, id, e.c.Shape.Vocab-1)
 		}
 	}
 	return nil
 }
 
 // Encode returns the tokens of a prompt.
-func (e *Engine) Encode(ctx context.Context, p *wire.Prompt) ([]int32, *wire.Error) {
+func (e *Engine) Encode(ctx context.Context, p *wire.Prompt) ([]int32, *refuse.Error) {
 	if p.Tokens != nil {
 		return p.Tokens, e.known("prompt", p.Tokens)
 	}
@@ -218,7 +219,7 @@ func (e *Engine) Encode(ctx context.Context, p *wire.Prompt) ([]int32, *wire.Err
 	if len(ids) == 0 && !bare {
 		bos, ok := e.c.Tokenizer.BOS()
 		if !ok {
-			return nil, wire.Invalid(param, "is empty, and the model has no token that begins a text")
+			return nil, refuse.Invalid(param, "is empty, and the model has no token that begins a text")
 		}
 		ids = []int32{bos}
 	}
@@ -226,24 +227,24 @@ func (e *Engine) Encode(ctx context.Context, p *wire.Prompt) ([]int32, *wire.Err
 }
 
 // Predict reads what a client expects an answer to be.
-func (e *Engine) Predict(text string) (*predict.Text, *wire.Error) {
+func (e *Engine) Predict(text string) (*predict.Text, *refuse.Error) {
 	const param = "prediction.content"
 	ids, err := e.c.Tokenizer.Encode(text, false)
 	if err != nil {
-		return nil, wire.Invalid(param, "%v", err)
+		return nil, refuse.Invalid(param, "%v", err)
 	}
 	if most := e.c.Shape.MaxLen; len(ids) > most {
-		return nil, wire.TooLong(param, len(ids), most)
+		return nil, refuse.TooLong(param, len(ids), most)
 	}
 	return predict.New(ids), e.known(param, ids)
 }
 
 // refusal is the error of a prompt that cannot be encoded.
-func refusal(ctx context.Context, param string, err error) *wire.Error {
+func refusal(ctx context.Context, param string, err error) *refuse.Error {
 	if ctx.Err() != nil {
 		return problem(ctx, err)
 	}
-	return wire.Invalid(param, "%v", err)
+	return refuse.Invalid(param, "%v", err)
 }
 
 // conversation writes messages as the model's template does, or as plain text.
@@ -270,7 +271,7 @@ func (e *Engine) written(ctx context.Context, b []byte) (chat.Prompt, error) {
 }
 
 // Submit queues a request.
-func (e *Engine) Submit(ctx context.Context, j Job) (Answer, *wire.Error) {
+func (e *Engine) Submit(ctx context.Context, j Job) (Answer, *refuse.Error) {
 	spec := e.c.Methods[0]
 	if j.Request.Draft.Method != "" {
 		spec = j.Request.Draft.Method
@@ -280,14 +281,14 @@ func (e *Engine) Submit(ctx context.Context, j Job) (Answer, *wire.Error) {
 	}
 	m := e.makers[spec]
 	if m == nil {
-		return nil, wire.Invalid("talf.method", "is %q, want one of %s", spec, strings.Join(e.offered(), ", "))
+		return nil, refuse.Invalid("talf.method", "is %q, want one of %s", spec, strings.Join(e.offered(), ", "))
 	}
 	if j.Request.Draft.Trace && m.keeps && j.Tenant != "" {
-		return nil, wire.Unsupported("talf.trace", "is true, but %s drafts what the requests of other keys have taught it, which rounds would show", spec)
+		return nil, refuse.Unsupported("talf.trace", "is true, but %s drafts what the requests of other keys have taught it, which rounds would show", spec)
 	}
 	for _, b := range j.Request.Sample.LogitBias {
 		if int(b.Token) >= e.c.Shape.Vocab {
-			return nil, wire.Invalid(fmt.Sprintf("logit_bias.%d", b.Token), "the model has tokens 0 to %d", e.c.Shape.Vocab-1)
+			return nil, refuse.Invalid(fmt.Sprintf("logit_bias.%d", b.Token), "the model has tokens 0 to %d", e.c.Shape.Vocab-1)
 		}
 	}
 	o := decode.Options{
@@ -296,7 +297,7 @@ func (e *Engine) Submit(ctx context.Context, j Job) (Answer, *wire.Error) {
 	predicting := j.Prediction != nil && !j.Request.Draft.Off
 	var mk *draft.Maker
 	mk, o.Verify = m.at(o.Sample.Temperature, !predicting)
-	var bad *wire.Error
+	var bad *refuse.Error
 	ask := e.ask(&j)
 	if ask != nil {
 		o.Constraint, bad = e.calls(&j, ask)
@@ -317,7 +318,7 @@ func (e *Engine) Submit(ctx context.Context, j Job) (Answer, *wire.Error) {
 	}
 	req, err := o.Request(mk, m.source, j.Prompt, j.Seed)
 	if err != nil {
-		return nil, wire.Invalid("", "%v", err)
+		return nil, refuse.Invalid("", "%v", err)
 	}
 	req.Detok = func() infer.Detokenizer { return e.c.Tokenizer.NewStream(true) }
 	var parser *toolcall.Parser
@@ -365,20 +366,20 @@ func (e *Engine) offered() []string {
 }
 
 // submission is the error of a request that the loop does not take.
-func submission(ctx context.Context, err error) *wire.Error {
+func submission(ctx context.Context, err error) *refuse.Error {
 	switch {
 	case errors.Is(err, loop.ErrQueueFull):
-		return wire.Busy("%v", err)
+		return refuse.Busy("%v", err)
 	case errors.Is(err, loop.ErrDraining), errors.Is(err, loop.ErrClosed), errors.Is(err, loop.ErrBroken), errors.Is(err, loop.ErrQueueTimeout):
-		return wire.Unavailable("%v", err)
+		return refuse.Unavailable("%v", err)
 	case errors.Is(err, loop.ErrTooLarge):
-		e := wire.Invalid("", "%v", err)
+		e := refuse.Invalid("", "%v", err)
 		e.Code = "context_length_exceeded"
 		return e
 	case ctx.Err() != nil:
 		return problem(ctx, err)
 	}
-	return wire.Invalid("", "%v", err)
+	return refuse.Invalid("", "%v", err)
 }
 
 // A loopAnswer is an Answer of the loop's.

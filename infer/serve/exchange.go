@@ -10,7 +10,7 @@ import (
 	"talf/infer"
 	"talf/infer/serve/metrics"
 	"talf/infer/serve/spans"
-	"talf/infer/serve/wire"
+	"talf/infer/serve/wire/refuse"
 	"talf/infer/trace"
 	"talf/model/toolcall"
 )
@@ -100,7 +100,7 @@ type watched struct {
 }
 
 // Submit queues a request.
-func (w watched) Submit(ctx context.Context, j Job) (Answer, *wire.Error) {
+func (w watched) Submit(ctx context.Context, j Job) (Answer, *refuse.Error) {
 	a, bad := w.Core.Submit(ctx, j)
 	if bad != nil {
 		return nil, bad

@@ -20,7 +20,7 @@ import (
 	"talf/infer/loop"
 	"talf/infer/serve"
 	"talf/infer/serve/metrics"
-	"talf/infer/serve/wire"
+	"talf/infer/serve/wire/refuse"
 	"talf/internal/e2e/talftest"
 )
 
@@ -124,7 +124,7 @@ func TestMetricsCountRequests(t *testing.T) {
 	do(t, "POST", url+"/v1/completions", `{"prompt":"a","n":3}`)
 	do(t, "POST", url+"/v1/completions", `{"prompt":"a","stream":true}`)
 	do(t, "POST", url+"/v1/completions", `{"prompt":"a","n":0}`)
-	c.refuse = wire.Busy("full")
+	c.refuse = refuse.Busy("full")
 	do(t, "POST", url+"/v1/completions", `{"prompt":"a"}`)
 	do(t, "GET", url+"/nowhere", "")
 	metricsHave(t, url,

@@ -6,6 +6,7 @@ import (
 
 	"talf/infer/constrain"
 	"talf/infer/serve/wire"
+	"talf/infer/serve/wire/refuse"
 	"talf/internal/limits"
 	"talf/model/grammar"
 	"talf/model/tokenizer"
@@ -39,7 +40,7 @@ func newFormats(tok *tokenizer.Tokenizer, vocab int, ends []int32) *formats {
 }
 
 // compile returns the constraint of a format; nil if there is none.
-func (f *formats) compile(tenant string, w wire.Format) (*constrain.Constraint, *wire.Error) {
+func (f *formats) compile(tenant string, w wire.Format) (*constrain.Constraint, *refuse.Error) {
 	if w.Kind == "" {
 		return nil, nil
 	}
@@ -48,7 +49,7 @@ func (f *formats) compile(tenant string, w wire.Format) (*constrain.Constraint, 
 		return constrain.NewFor(format, f.tok, v, f.ends)
 	})
 	if err != nil {
-		return nil, wire.Invalid(w.Param, "%v", err)
+		return nil, refuse.Invalid(w.Param, "%v", err)
 	}
 	return c, nil
 }

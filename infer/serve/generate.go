@@ -15,6 +15,7 @@ import (
 	"talf/infer/decode"
 	"talf/infer/draft/predict"
 	"talf/infer/serve/wire"
+	"talf/infer/serve/wire/refuse"
 	"talf/model/toolcall"
 )
 
@@ -22,7 +23,7 @@ import (
 func (s *Server) generate(d wire.Dialect) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		if !s.load.enter() {
-			s.fail(w, wire.Unavailable("the server is draining"))
+			s.fail(w, refuse.Unavailable("the server is draining"))
 			return
 		}
 		defer s.load.leave()
@@ -80,7 +81,7 @@ type running struct {
 }
 
 // submit encodes the prompts and queues all answers, or none.
-func (g *generation) submit(ctx context.Context) *wire.Error {
+func (g *generation) submit(ctx context.Context) *refuse.Error {
 	seed := decode.DrawSeed()
 	if g.req.Seed != nil {
 		seed = *g.req.Seed
@@ -88,7 +89,7 @@ func (g *generation) submit(ctx context.Context) *wire.Error {
 	tenant, _ := ctx.Value(tenantKey{}).(string)
 	var prediction *predict.Text
 	if g.req.Prediction != "" {
-		var bad *wire.Error
+		var bad *refuse.Error
 		if prediction, bad = g.s.core.Predict(g.req.Prediction); bad != nil {
 			return bad
 		}
@@ -103,10 +104,10 @@ func (g *generation) submit(ctx context.Context) *wire.Error {
 			return bad
 		}
 		if len(tokens) == 0 {
-			return wire.Invalid(g.d.Prompt(), "has no tokens")
+			return refuse.Invalid(g.d.Prompt(), "has no tokens")
 		}
 		if most := g.s.core.Context(); len(tokens) >= most {
-			return wire.TooLong(g.d.Prompt(), len(tokens), most)
+			return refuse.TooLong(g.d.Prompt(), len(tokens), most)
 		}
 		g.usage.Prompt += len(tokens)
 		prompts[i] = tokens
@@ -183,7 +184,7 @@ func (g *generation) end(a *running, d *infer.Delta) {
 }
 
 // failure is the error of an answer that failed, which the log has with the stack of a panic.
-func (g *generation) failure(ctx context.Context, err error) *wire.Error {
+func (g *generation) failure(ctx context.Context, err error) *refuse.Error {
 	var p *infer.PanicError
 	if errors.As(err, &p) {
 		g.s.c.Log.Error("an answer panicked", "answer", g.id, "error", err, "stack", string(p.Stack))
@@ -194,17 +195,17 @@ func (g *generation) failure(ctx context.Context, err error) *wire.Error {
 }
 
 // problem is the error of what failed under ctx.
-func problem(ctx context.Context, err error) *wire.Error {
-	var e *wire.Error
+func problem(ctx context.Context, err error) *refuse.Error {
+	var e *refuse.Error
 	switch {
 	case errors.As(err, &e), errors.As(context.Cause(ctx), &e): // the latter of a server that stops
 		return e
 	case errors.Is(ctx.Err(), context.DeadlineExceeded):
-		e := wire.Internal("the answer took too long")
+		e := refuse.Internal("the answer took too long")
 		e.Status, e.Code = http.StatusGatewayTimeout, "timeout"
 		return e
 	}
-	return wire.Internal("the answer failed: %v", err)
+	return refuse.Internal("the answer failed: %v", err)
 }
 
 // whole answers with one response.

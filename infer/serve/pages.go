@@ -7,7 +7,7 @@ import (
 	"net/url"
 	"strings"
 
-	"talf/infer/serve/wire"
+	"talf/infer/serve/wire/refuse"
 )
 
 // pages keeps web pages that the server was not told of from having it work, if it asks for no key.
@@ -32,18 +32,18 @@ func newPages(origins []string) (*pages, error) {
 }
 
 // refusal returns why a request is not answered, or nil.
-func (p *pages) refusal(r *http.Request) *wire.Error {
+func (p *pages) refusal(r *http.Request) *refuse.Error {
 	if p == nil {
 		return nil
 	}
 	if p.origins.Check(r) != nil {
-		return wire.Forbidden("a page of another origin asks, which this server was not told to answer")
+		return refuse.Forbidden("a page of another origin asks, which this server was not told to answer")
 	}
 	if r.Header.Get("Origin") == "" && r.Header.Get("Sec-Fetch-Site") == "" {
 		return nil // not from a browser: nobody else chose the name
 	}
 	if host := hostname(r.Host); !fixed(host) && !p.hosts[host] {
-		return wire.Forbidden(fmt.Sprintf("a page of host %.100q asks, which this server was not told to answer: want an address, localhost, or an allowed origin", host))
+		return refuse.Forbidden(fmt.Sprintf("a page of host %.100q asks, which this server was not told to answer: want an address, localhost, or an allowed origin", host))
 	}
 	return nil
 }

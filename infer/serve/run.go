@@ -11,7 +11,7 @@ import (
 	"sync/atomic"
 	"time"
 
-	"talf/infer/serve/wire"
+	"talf/infer/serve/wire/refuse"
 	"talf/internal/limits"
 )
 
@@ -174,7 +174,7 @@ func (s *Server) stop(h *http.Server, cut context.CancelCauseFunc, grace time.Du
 	case <-over.C:
 		err = fmt.Errorf("%w of %v", ErrCut, grace)
 		s.c.Log.Warn("requests did not end within the grace period", "grace", grace)
-		cut(wire.Unavailable("the server stops"))
+		cut(refuse.Unavailable("the server stops"))
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), farewell)
 	defer cancel()

@@ -26,6 +26,7 @@ import (
 	"talf/infer/serve/playground"
 	"talf/infer/serve/spans"
 	"talf/infer/serve/wire"
+	"talf/infer/serve/wire/refuse"
 	"talf/internal/limits"
 	"talf/model/toolcall"
 )
@@ -159,7 +160,7 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		if p := recover(); p != nil {
 			s.c.Log.Error("a request panicked", "id", id, "path", r.URL.Path, "panic", p, "stack", string(debug.Stack()))
 			if out.status == 0 {
-				s.fail(out, wire.Internal("internal error; the server's log has request %s", id))
+				s.fail(out, refuse.Internal("internal error; the server's log has request %s", id))
 			} else {
 				panic(http.ErrAbortHandler) // cut the response off
 			}
@@ -183,8 +184,8 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 }
 
 // noRoute is the error of a path that the server does not have, or has for another method.
-func (s *Server) noRoute(w http.ResponseWriter, r *http.Request) *wire.Error {
-	e := wire.NotFound(r.Method, r.URL.Path)
+func (s *Server) noRoute(w http.ResponseWriter, r *http.Request) *refuse.Error {
+	e := refuse.NotFound(r.Method, r.URL.Path)
 	if !canonical(r.URL.Path) {
 		return e
 	}
@@ -272,7 +273,7 @@ func (s *Server) guarded(h http.HandlerFunc) http.HandlerFunc {
 		tenant, ok := s.c.Keys.tenant(r)
 		if !ok {
 			w.Header().Set("WWW-Authenticate", "Bearer")
-			s.fail(w, wire.Unauthorized())
+			s.fail(w, refuse.Unauthorized())
 			return
 		}
 		if bad := s.pages.refusal(r); bad != nil {
@@ -301,7 +302,7 @@ func (s *Server) send(w http.ResponseWriter, status int, b []byte) {
 	_, _ = w.Write(b) // the client may have gone
 }
 
-func (s *Server) fail(w http.ResponseWriter, e *wire.Error) {
+func (s *Server) fail(w http.ResponseWriter, e *refuse.Error) {
 	if e.Status == http.StatusTooManyRequests || e.Status == http.StatusServiceUnavailable {
 		w.Header().Set("Retry-After", "1")
 	}
@@ -342,7 +343,7 @@ func (s *Server) model(w http.ResponseWriter, r *http.Request) {
 			return
 		}
 	}
-	s.fail(w, wire.NoModel(r.PathValue("name")))
+	s.fail(w, refuse.NoModel(r.PathValue("name")))
 }
 
 // random returns 96 random bits.

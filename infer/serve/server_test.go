@@ -20,6 +20,7 @@ import (
 	"talf/infer/draft/predict"
 	"talf/infer/serve"
 	"talf/infer/serve/wire"
+	"talf/infer/serve/wire/refuse"
 	"talf/infer/trace"
 )
 
@@ -30,7 +31,7 @@ type core struct {
 	stop   string        // text at which it ended
 	fail   error         // after the words
 	hold   chan struct{} // Next waits for it before the last word
-	refuse *wire.Error   // of Submit
+	refuse *refuse.Error // of Submit
 
 	mu     sync.Mutex
 	jobs   []serve.Job
@@ -40,7 +41,7 @@ type core struct {
 
 func (c *core) Context() int { return 64 }
 
-func (c *core) Encode(_ context.Context, p *wire.Prompt) ([]int32, *wire.Error) {
+func (c *core) Encode(_ context.Context, p *wire.Prompt) ([]int32, *refuse.Error) {
 	switch {
 	case p.Tokens != nil:
 		return p.Tokens, nil
@@ -50,15 +51,15 @@ func (c *core) Encode(_ context.Context, p *wire.Prompt) ([]int32, *wire.Error) 
 	return make([]int32, len(strings.Fields(p.Text))), nil
 }
 
-func (c *core) Decode(tokens []int32) (string, *wire.Error) { return fmt.Sprint(tokens), nil }
-func (c *core) Predict(text string) (*predict.Text, *wire.Error) {
+func (c *core) Decode(tokens []int32) (string, *refuse.Error) { return fmt.Sprint(tokens), nil }
+func (c *core) Predict(text string) (*predict.Text, *refuse.Error) {
 	return predict.New(make([]int32, len(strings.Fields(text)))), nil
 }
 func (c *core) Spell(id int32) []byte { return []byte{byte(id)} }
 func (c *core) Piece(id int32) string { return fmt.Sprintf("t%d", id) }
 func (c *core) Version() string       { return "v" }
 
-func (c *core) Submit(_ context.Context, j serve.Job) (serve.Answer, *wire.Error) {
+func (c *core) Submit(_ context.Context, j serve.Job) (serve.Answer, *refuse.Error) {
 	if c.refuse != nil {
 		return nil, c.refuse
 	}
@@ -269,7 +270,7 @@ func TestAnswersAreStreamed(t *testing.T) {
 // A tracedCore answers as core does, with a round for each word.
 type tracedCore struct{ *core }
 
-func (c tracedCore) Submit(ctx context.Context, j serve.Job) (serve.Answer, *wire.Error) {
+func (c tracedCore) Submit(ctx context.Context, j serve.Job) (serve.Answer, *refuse.Error) {
 	a, bad := c.core.Submit(ctx, j)
 	if bad != nil {
 		return nil, bad
@@ -394,7 +395,7 @@ func TestAnswersThatFailSaySo(t *testing.T) {
 	if es := events(body); len(es) != 2 || !strings.Contains(es[1], `{"error":{"message":"the answer failed: layer 3`) {
 		t.Errorf("%s", body)
 	}
-	c.refuse = wire.Busy("the queue of %d is full", 4)
+	c.refuse = refuse.Busy("the queue of %d is full", 4)
 	status, h, body := do(t, "POST", url+"/v1/completions", `{"prompt":"a","n":2,"stream":true}`)
 	if status != 429 || h.Get("Retry-After") == "" || !strings.Contains(body, "queue of 4") {
 		t.Errorf("%d %s", status, body)
@@ -575,4 +576,4 @@ func TestAPanicIsOneResponse(t *testing.T) {
 
 type exploding struct{ *core }
 
-func (exploding) Encode(context.Context, *wire.Prompt) ([]int32, *wire.Error) { panic("oh no") }
+func (exploding) Encode(context.Context, *wire.Prompt) ([]int32, *refuse.Error) { panic("oh no") }

@@ -10,7 +10,7 @@ import (
 
 	"talf/infer"
 	"talf/infer/serve"
-	"talf/infer/serve/wire"
+	"talf/infer/serve/wire/refuse"
 )
 
 // A crowded core has places for most answers at once.
@@ -19,10 +19,10 @@ type crowded struct {
 	most int
 }
 
-func (c crowded) Submit(ctx context.Context, j serve.Job) (serve.Answer, *wire.Error) {
+func (c crowded) Submit(ctx context.Context, j serve.Job) (serve.Answer, *refuse.Error) {
 	runtime.Gosched() // another request comes in between
 	if c.open() >= c.most {
-		return nil, wire.Busy("full")
+		return nil, refuse.Busy("full")
 	}
 	return c.core.Submit(ctx, j)
 }

@@ -5,6 +5,7 @@ import (
 	"net/http"
 
 	"talf/infer/serve/wire"
+	"talf/infer/serve/wire/refuse"
 	"talf/internal/version"
 )
 
@@ -51,7 +52,7 @@ func (s *Server) detokenize(w http.ResponseWriter, r *http.Request) {
 	}
 	// A token may be many times as long as its id, so that the body's size does not bound the text.
 	if most := s.core.Context(); bad == nil && len(tokens) > most {
-		bad = wire.Invalid("tokens", "has %d tokens, want at most the model's context of %d", len(tokens), most)
+		bad = refuse.Invalid("tokens", "has %d tokens, want at most the model's context of %d", len(tokens), most)
 	}
 	var text string
 	if bad == nil {

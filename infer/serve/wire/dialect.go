@@ -1,5 +1,7 @@
 package wire
 
+import "talf/infer/serve/wire/refuse"
+
 // A Dialect is an API in which requests are read and answers written.
 type Dialect int
 
@@ -20,7 +22,7 @@ const (
 var dialects = [...]struct {
 	id     string // that ids of responses begin with
 	prompt string // the field that has the prompt
-	parse  func([]byte) (*Request, *Error)
+	parse  func([]byte) (*Request, *refuse.Error)
 	writer func(*Head, *Request) Writer
 }{
 	Chat:       {"chatcmpl-", "messages", ParseChat, newChunks(Chat)},
@@ -30,7 +32,7 @@ var dialects = [...]struct {
 }
 
 // Parse reads the body of a request.
-func (d Dialect) Parse(body []byte) (*Request, *Error) { return dialects[d].parse(body) }
+func (d Dialect) Parse(body []byte) (*Request, *refuse.Error) { return dialects[d].parse(body) }
 
 // ID is what the ids of responses begin with.
 func (d Dialect) ID() string { return dialects[d].id }
@@ -53,7 +55,7 @@ type Writer interface {
 	// End comes once all answers have ended.
 	End(u Usage) []byte
 	// Fail ends a stream whose answers are not whole.
-	Fail(e *Error) []byte
+	Fail(e *refuse.Error) []byte
 	// Ping keeps a silent stream open.
 	Ping() []byte
 }
@@ -93,6 +95,6 @@ func (w *chunks) End(u Usage) (b []byte) {
 }
 
 // Fail ends without [DONE].
-func (w *chunks) Fail(e *Error) []byte { return ErrorEvent(e) }
+func (w *chunks) Fail(e *refuse.Error) []byte { return ErrorEvent(e) }
 
 func (w *chunks) Ping() []byte { return []byte(Ping) }

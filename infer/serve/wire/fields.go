@@ -10,6 +10,7 @@ import (
 	"strconv"
 	"strings"
 
+	"talf/infer/serve/wire/refuse"
 	"talf/internal/ijson"
 )
 
@@ -18,7 +19,7 @@ import (
 type object struct {
 	at     string // path of the object, "" or with a dot at its end
 	fields map[string]json.RawMessage
-	err    *Error
+	err    *refuse.Error
 }
 
 // open reads an object; "" names the body of a request.
@@ -33,24 +34,24 @@ func open(at string, b []byte) *object {
 	}
 	var wrong *ijson.Error
 	if err := unmarshal(b, &o.fields); errors.As(err, &wrong) && wrong.Field != "" {
-		o.err = Invalid(wrong.Field, "%v", wrong.Err)
+		o.err = refuse.Invalid(wrong.Field, "%v", wrong.Err)
 	} else if err != nil {
-		o.err = Invalid(at, "want a JSON object: %v", err)
+		o.err = refuse.Invalid(at, "want a JSON object: %v", err)
 	} else if o.fields == nil {
-		o.err = Invalid(at, "want a JSON object, not null")
+		o.err = refuse.Invalid(at, "want a JSON object, not null")
 	}
 	return o
 }
 
 func (o *object) fail(name, format string, args ...any) {
 	if o.err == nil {
-		o.err = Invalid(o.at+name, format, args...)
+		o.err = refuse.Invalid(o.at+name, format, args...)
 	}
 }
 
 func (o *object) unsupported(name, format string, args ...any) {
 	if o.err == nil {
-		o.err = Unsupported(o.at+name, format, args...)
+		o.err = refuse.Unsupported(o.at+name, format, args...)
 	}
 }
 
@@ -224,7 +225,7 @@ func (o *object) object(name string) *object {
 	}
 	in := open(o.at+name, v)
 	if in.err != nil {
-		in.err = Invalid(o.at+name, "is %s, want an object", kind(v))
+		in.err = refuse.Invalid(o.at+name, "is %s, want an object", kind(v))
 	}
 	return in
 }

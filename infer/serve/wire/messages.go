@@ -7,10 +7,12 @@ import (
 	"math"
 	"net/http"
 	"strings"
+
+	"talf/infer/serve/wire/refuse"
 )
 
 // ParseMessages reads the body of POST /v1/messages.
-func ParseMessages(body []byte) (*Request, *Error) {
+func ParseMessages(body []byte) (*Request, *refuse.Error) {
 	o := open("", body)
 	r := o.messages()
 	if _, ok := o.has("max_tokens"); !ok {
@@ -24,7 +26,7 @@ func ParseMessages(body []byte) (*Request, *Error) {
 
 // ParseCount reads the body of POST /v1/messages/count_tokens: a request for a message, of which the
 // prompt matters.
-func ParseCount(body []byte) (*Prompt, *Error) {
+func ParseCount(body []byte) (*Prompt, *refuse.Error) {
 	o := open("", body)
 	r := o.messages()
 	return &r.Prompts[0], o.err
@@ -377,7 +379,7 @@ func (w *messages) End(u Usage) []byte {
 	return append(b, messageEvent{Type: "message_stop"}.event()...)
 }
 
-func (w *messages) Fail(e *Error) []byte { return NamedEvent("error", MessagesError(e, "")) }
+func (w *messages) Fail(e *refuse.Error) []byte { return NamedEvent("error", MessagesError(e, "")) }
 
 func (w *messages) Ping() []byte { return messageEvent{Type: "ping"}.event() }
 
@@ -389,7 +391,7 @@ func MessageTokens(n int) []byte {
 }
 
 // MessagesError writes an error in Anthropic's shape. id is the request's, or "".
-func MessagesError(e *Error, id string) []byte {
+func MessagesError(e *refuse.Error, id string) []byte {
 	kinds := map[int]string{
 		http.StatusUnauthorized: "authentication_error", http.StatusForbidden: "permission_error", http.StatusNotFound: "not_found_error",
 		http.StatusRequestEntityTooLarge: "request_too_large", http.StatusTooManyRequests: "rate_limit_error",

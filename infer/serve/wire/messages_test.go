@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"talf/infer/serve/wire"
+	"talf/infer/serve/wire/refuse"
 )
 
 func TestMessagesAreConversations(t *testing.T) {
@@ -111,7 +112,7 @@ func TestStreamsOfMessages(t *testing.T) {
 			t.Errorf("%s:\n%s\nwant\n%s", name, got, begin+c.want)
 		}
 	}
-	got := play(wire.Messages, r, func(w wire.Writer) []byte { return w.Fail(wire.Unavailable("the server is draining")) })
+	got := play(wire.Messages, r, func(w wire.Writer) []byte { return w.Fail(refuse.Unavailable("the server is draining")) })
 	if want := begin + "event: error\ndata: {\"type\":\"error\",\"error\":{\"type\":\"overloaded_error\",\"message\":\"the server is draining\"},\"request_id\":null}\n\n"; got != want {
 		t.Errorf("%s\nwant\n%s", got, want)
 	}
@@ -127,21 +128,21 @@ func TestStreamsOfMessages(t *testing.T) {
 }
 
 func TestErrorsHaveAnthropicsShape(t *testing.T) {
-	busy := wire.Busy("full")
-	large := wire.Invalid("", "large")
+	busy := refuse.Busy("full")
+	large := refuse.Invalid("", "large")
 	large.Status = 413
-	for want, err := range map[string]*wire.Error{
-		`{"type":"error","error":{"type":"invalid_request_error","message":"max_tokens: is missing"},"request_id":"r"}`: wire.Invalid("max_tokens", "is missing"),
+	for want, err := range map[string]*refuse.Error{
+		`{"type":"error","error":{"type":"invalid_request_error","message":"max_tokens: is missing"},"request_id":"r"}`: refuse.Invalid("max_tokens", "is missing"),
 		`{"type":"error","error":{"type":"rate_limit_error","message":"full"},"request_id":"r"}`:                        busy,
 		`{"type":"error","error":{"type":"request_too_large","message":"large"},"request_id":"r"}`:                      large,
-		`{"type":"error","error":{"type":"api_error","message":"x"},"request_id":"r"}`:                                  wire.Internal("x"),
-		`{"type":"error","error":{"type":"not_found_error","message":"no route GET /x"},"request_id":"r"}`:              wire.NotFound("GET", "/x"),
+		`{"type":"error","error":{"type":"api_error","message":"x"},"request_id":"r"}`:                                  refuse.Internal("x"),
+		`{"type":"error","error":{"type":"not_found_error","message":"no route GET /x"},"request_id":"r"}`:              refuse.NotFound("GET", "/x"),
 	} {
 		if got := string(wire.MessagesError(err, "r")); got != want {
 			t.Errorf("%s, want %s", got, want)
 		}
 	}
-	if got := string(wire.MessagesError(wire.Unauthorized(), "")); !strings.Contains(got, `"authentication_error"`) || !strings.HasSuffix(got, `"request_id":null}`) {
+	if got := string(wire.MessagesError(refuse.Unauthorized(), "")); !strings.Contains(got, `"authentication_error"`) || !strings.HasSuffix(got, `"request_id":null}`) {
 		t.Error(got)
 	}
 }

@@ -4,6 +4,8 @@ import (
 	"encoding/json"
 	"strings"
 	"unicode/utf8"
+
+	"talf/infer/serve/wire/refuse"
 )
 
 // Finish says why an answer ended.
@@ -438,4 +440,4 @@ func NamedEvent(name string, data []byte) []byte {
 }
 
 // ErrorEvent returns an error as an event, for a response that has begun.
-func ErrorEvent(e *Error) []byte { return Event(must(json.Marshaler(e))) }
+func ErrorEvent(e *refuse.Error) []byte { return Event(must(json.Marshaler(e))) }

@@ -9,11 +9,12 @@ import (
 	"strconv"
 	"strings"
 
+	"talf/infer/serve/wire/refuse"
 	"talf/model/sample"
 )
 
 // ParseChat reads the body of POST /v1/chat/completions.
-func ParseChat(body []byte) (*Request, *Error) {
+func ParseChat(body []byte) (*Request, *refuse.Error) {
 	o := open("", body)
 	r := o.common()
 	r.Prompts = []Prompt{{Conversation: o.conversation(), Special: o.optionalBoolean("add_special_tokens")}}
@@ -42,7 +43,7 @@ func ParseChat(body []byte) (*Request, *Error) {
 }
 
 // ParseCompletion reads the body of POST /v1/completions.
-func ParseCompletion(body []byte) (*Request, *Error) {
+func ParseCompletion(body []byte) (*Request, *refuse.Error) {
 	o := open("", body)
 	r := o.common()
 	r.Prompts = o.prompts()
@@ -275,7 +276,7 @@ func (o *object) plain() bool {
 	return true
 }
 
-func (o *object) parts(name string) (string, *Error) {
+func (o *object) parts(name string) (string, *refuse.Error) {
 	var texts []string
 	for i, p := range o.list(name, MaxMessages) {
 		in := open(fmt.Sprintf("%s%s[%d]", o.at, name, i), p)
@@ -373,7 +374,7 @@ func (o *object) rendering() {
 
 // ParseTokenize reads the body of POST /tokenize: "prompt", or "messages" for the chat template.
 // spelled asks for the tokens as the vocabulary has them.
-func ParseTokenize(body []byte) (p *Prompt, spelled bool, _ *Error) {
+func ParseTokenize(body []byte) (p *Prompt, spelled bool, _ *refuse.Error) {
 	o := open("", body)
 	p = &Prompt{}
 	if _, ok := o.has("messages"); ok {
@@ -390,7 +391,7 @@ func ParseTokenize(body []byte) (p *Prompt, spelled bool, _ *Error) {
 }
 
 // ParseDetokenize reads the body of POST /detokenize: "tokens".
-func ParseDetokenize(body []byte) ([]int32, *Error) {
+func ParseDetokenize(body []byte) ([]int32, *refuse.Error) {
 	o := open("", body)
 	if _, ok := o.has("tokens"); !ok {
 		o.fail("tokens", "is missing")

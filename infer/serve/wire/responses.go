@@ -7,6 +7,8 @@ import (
 	"slices"
 	"strings"
 	"unicode/utf8"
+
+	"talf/infer/serve/wire/refuse"
 )
 
 // An asked is what a response repeats of its request.
@@ -36,7 +38,7 @@ var included = []string{
 }
 
 // ParseResponses reads the body of POST /v1/responses.
-func ParseResponses(body []byte) (*Request, *Error) {
+func ParseResponses(body []byte) (*Request, *refuse.Error) {
 	o := open("", body)
 	r := o.shared(MaxTemperature)
 	if r.Model == "" {

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"strings"
 
+	"talf/infer/serve/wire/refuse"
 	"talf/model/sample"
 )
 
@@ -345,7 +346,7 @@ func (w *responses) End(u Usage) []byte {
 }
 
 // Fail repeats what there is in a response that failed.
-func (w *responses) Fail(e *Error) []byte {
+func (w *responses) Fail(e *refuse.Error) []byte {
 	r := w.response(failed)
 	r.Error = &responseError{Code: "server_error", Message: e.Error()}
 	if e.Code != "" {

@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"talf/infer/serve/wire"
+	"talf/infer/serve/wire/refuse"
 	"talf/model/chat"
 	"talf/model/sample"
 )
@@ -207,7 +208,7 @@ func TestStreamsOfResponses(t *testing.T) {
 		"too long": {func(w wire.Writer) []byte {
 			return append(w.Part(wire.Choice{Finish: wire.Length, Drafting: drafting}), w.End(ended)...)
 		}, finished("incomplete", "null", `{"reason":"max_output_tokens"}`)},
-		"a failure": {func(w wire.Writer) []byte { return w.Fail(wire.Internal("layer 3 is not finite")) }, [][2]string{
+		"a failure": {func(w wire.Writer) []byte { return w.Fail(refuse.Internal("layer 3 is not finite")) }, [][2]string{
 			{"response.failed", `"response":{` + common("failed", `"completed_at":null,"status":"STATUS","background":false,"error":{"code":"server_error","message":"layer 3 is not finite"},"incomplete_details":null,`+asked+
 				`"output":[`+item("incomplete", text(first, "Hé"))+`],`+options+`"usage":null,"user":null,"metadata":{}}`)},
 		}},

@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"talf/infer/serve/wire"
+	"talf/infer/serve/wire/refuse"
 	"talf/model/chat"
 	"talf/model/sample"
 )
@@ -176,16 +177,16 @@ func TestBadFieldsAreRefusedByName(t *testing.T) {
 }
 
 func TestErrorsHaveOpenAIsShape(t *testing.T) {
-	for want, err := range map[string]*wire.Error{
-		`{"error":{"message":"n: is 0, want 1 to 128","type":"invalid_request_error","param":"n","code":null}}`:                                 wire.Invalid("n", "is 0, want 1 to 128"),
-		`{"error":{"message":"model: the model \"x\" does not exist","type":"invalid_request_error","param":"model","code":"model_not_found"}}`: wire.NoModel("x"),
+	for want, err := range map[string]*refuse.Error{
+		`{"error":{"message":"n: is 0, want 1 to 128","type":"invalid_request_error","param":"n","code":null}}`:                                 refuse.Invalid("n", "is 0, want 1 to 128"),
+		`{"error":{"message":"model: the model \"x\" does not exist","type":"invalid_request_error","param":"model","code":"model_not_found"}}`: refuse.NoModel("x"),
 	} {
 		if b, e := json.Marshal(err); e != nil || string(b) != want {
 			t.Errorf("%s, %v, want %s", b, e, want)
 		}
 	}
-	var err error = wire.Invalid("n", "bad")
-	if e := new(wire.Error); !errors.As(err, &e) || err.Error() != "n: bad" {
+	var err error = refuse.Invalid("n", "bad")
+	if e := new(refuse.Error); !errors.As(err, &e) || err.Error() != "n: bad" {
 		t.Errorf("%v", err)
 	}
 }
@@ -229,7 +230,7 @@ func TestRepliesHaveOpenAIsShape(t *testing.T) {
 			`{"object":"list","data":[{"id":"m","object":"model","created":1,"owned_by":"talf","max_model_len":512}]}`,
 		},
 		{string(wire.Event([]byte("{}"))), "data: {}\n\n"},
-		{string(wire.ErrorEvent(wire.Internal("x"))), `data: {"error":{"message":"x","type":"server_error","param":null,"code":null}}` + "\n\n"},
+		{string(wire.ErrorEvent(refuse.Internal("x"))), `data: {"error":{"message":"x","type":"server_error","param":null,"code":null}}` + "\n\n"},
 	} {
 		if c.got != c.want {
 			t.Errorf("%s\nwant\n%s", c.got, c.want)
@@ -248,7 +249,7 @@ func FuzzRequest(f *testing.F) {
 	f.Add([]byte(`{"prompt":"x","prediction":{"type":"content","content":"y"},"max_tokens":0,"echo":true,"logprobs":0}`))
 	f.Add([]byte(`{"prompt":[[1,2],"x"],"echo":true,"logprobs":3,"temperature":0.1,"seed":-1,"top_k":-1}`))
 	f.Fuzz(func(t *testing.T, b []byte) {
-		for _, parse := range []func([]byte) (*wire.Request, *wire.Error){wire.ParseChat, wire.ParseCompletion} {
+		for _, parse := range []func([]byte) (*wire.Request, *refuse.Error){wire.ParseChat, wire.ParseCompletion} {
 			r, err := parse(b)
 			if err != nil {
 				if err.Message == "" || err.Status != 400 {

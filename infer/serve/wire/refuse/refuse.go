@@ -1,6 +1,8 @@
-package wire
+// Package refuse has the errors with which a server refuses requests, in the shape of OpenAI's API.
+package refuse
 
 import (
+	"encoding/json"
 	"fmt"
 	"net/http"
 	"strings"
@@ -37,9 +39,13 @@ func (e *Error) MarshalJSON() ([]byte, error) {
 		Param   *string `json:"param"`
 		Code    *string `json:"code"`
 	}
-	return marshal(struct {
+	var b strings.Builder
+	to := json.NewEncoder(&b)
+	to.SetEscapeHTML(false) // of which messages have no need
+	err := to.Encode(struct {
 		Error body `json:"error"`
 	}{body{e.Error(), e.Type, orNull(e.Param), orNull(e.Code)}}) // clients show the message alone
+	return []byte(b.String()), err
 }
 
 // maxMessage bounds the message of a bad request, which may repeat what the client sent, in bytes.
