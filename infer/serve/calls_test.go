@@ -52,7 +52,10 @@ func TestToolsAreCalled(t *testing.T) {
 		parts.Methods = []string{"goose:N=8"}
 		url := servetest.Start(t, servetest.Setup{Dir: dir, Parts: parts}).URL
 		for seed := range 4 {
-			for _, choice := range []string{`"required"`, `{"type":"function","function":{"name":"f"}}`} {
+			for _, choice := range []string{
+				`"required"`, `{"type":"function","function":{"name":"f"}}`,
+				`{"type":"allowed_tools","allowed_tools":{"mode":"required","tools":[{"type":"function","function":{"name":"f"}}]}}`,
+			} {
 				ask := fmt.Sprintf(`{"messages":[{"role":"user","content":"Hi"}],%s,"tool_choice":%s,"parallel_tool_calls":false,"seed":%d,"temperature":1`, someTools, choice, seed)
 				var first string
 				for _, tail := range []string{`}`, `,"talf":{"off":true}}`, `,"stream":true}`} {

@@ -86,20 +86,30 @@ func TestCallsAreTheSameInEveryDialect(t *testing.T) {
 
 func TestChoicesOfTools(t *testing.T) {
 	type choice struct {
-		Required, None, Single bool
-		Name                   string
+		required, none, single bool
+		callable               string // names
 	}
+	const both = "f g"
 	for d, cases := range map[wire.Dialect]map[string]choice{
+		wire.Chat: {
+			`"tool_choice":{"type":"function","function":{"name":"g"}}`:                                                                    {required: true, single: true, callable: "g"},
+			`"tool_choice":{"type":"allowed_tools","allowed_tools":{"mode":"auto","tools":[{"type":"function","function":{"name":"g"}}]}}`: {callable: "g"},
+			`"tool_choice":{"type":"allowed_tools","allowed_tools":{"mode":"required","tools":[{"type":"function","function":{"name":"g"}},{"type":"function","function":{"name":"f"}}]}}`: {
+				required: true, callable: both,
+			},
+		},
 		wire.Responses: {
-			`"tool_choice":"auto"`: {}, `"tool_choice":"none"`: {None: true}, `"tool_choice":"required","parallel_tool_calls":false`: {Required: true, Single: true},
-			`"tool_choice":{"type":"function","name":"g"}`: {Required: true, Single: true, Name: "g"}, `"parallel_tool_calls":true`: {},
+			`"tool_choice":"auto"`: {callable: both}, `"tool_choice":"none"`: {none: true, callable: both}, `"parallel_tool_calls":true`: {callable: both},
+			`"tool_choice":"required","parallel_tool_calls":false`: {required: true, single: true, callable: both},
+			`"tool_choice":{"type":"function","name":"g"}`:         {required: true, single: true, callable: "g"},
+			`"tool_choice":{"type":"allowed_tools","mode":"required","tools":[{"type":"function","name":"f"}]},"parallel_tool_calls":false`: {required: true, single: true, callable: "f"},
 		},
 		wire.Messages: {
-			`"tool_choice":{"type":"auto","disable_parallel_tool_use":true}`: {Single: true}, `"tool_choice":{"type":"none"}`: {None: true},
-			`"tool_choice":{"type":"any"}`: {Required: true}, `"tool_choice":{"type":"tool","name":"f"}`: {Required: true, Single: true, Name: "f"},
+			`"tool_choice":{"type":"auto","disable_parallel_tool_use":true}`: {single: true, callable: both}, `"tool_choice":{"type":"none"}`: {none: true, callable: both},
+			`"tool_choice":{"type":"any"}`: {required: true, callable: both}, `"tool_choice":{"type":"tool","name":"f"}`: {required: true, single: true, callable: "f"},
 		},
 	} {
-		body := map[wire.Dialect]string{wire.Responses: responseCalls, wire.Messages: messageCalls}[d]
+		body := map[wire.Dialect]string{wire.Chat: chatCalls, wire.Responses: responseCalls, wire.Messages: messageCalls}[d]
 		for fields, want := range cases {
 			r, bad := d.Parse([]byte(body + "," + fields + "}"))
 			if bad != nil {
@@ -107,8 +117,12 @@ func TestChoicesOfTools(t *testing.T) {
 				continue
 			}
 			x := r.Prompts[0].Tools
-			if got := (choice{x.Required, x.None, x.Single, x.Name}); got != want {
-				t.Errorf("%s: %+v, want %+v", fields, got, want)
+			var names []string
+			for _, tool := range x.Callable() {
+				names = append(names, tool.Name)
+			}
+			if got := (choice{x.Required, x.None, x.Single, strings.Join(names, " ")}); got != want || len(x.List) != 2 {
+				t.Errorf("%s: %+v of %d, want %+v of 2", fields, got, len(x.List), want)
 			}
 		}
 	}
@@ -117,17 +131,22 @@ func TestChoicesOfTools(t *testing.T) {
 func TestWhatCannotBeCalledIsRefusedByName(t *testing.T) {
 	hi := map[wire.Dialect]string{wire.Responses: `{"model":"m","input":`, wire.Messages: `{"model":"m","max_tokens":5,"messages":`}
 	const user = `[{"role":"user","content":"x"}]`
+	const f = user + `,"tools":[{"type":"function","name":"f"}],"tool_choice":{"type":"allowed_tools",`
 	row := func(before, one string) string { return before + strings.Repeat(","+one, 65) + `]` }
 	for d, cases := range map[wire.Dialect]map[string]string{
 		wire.Responses: {
 			user + `,"tools":[{"type":"web_search"}]`: "tools[0].type", user + `,"tools":[{"type":"custom","name":"f"}]`: "tools[0].type",
 			user + `,"tools":[{"type":"function"}]`: "tools[0].name", user + `,"tools":[{"type":"function","name":"a b"}]`: "tools[0].name",
-			user + `,"tools":[{"type":"function","name":"f"},{"type":"function","name":"f"}]`:                           "tools[1].name",
-			user + `,"tools":[{"type":"function","name":"f","parameters":7}]`:                                           "tools[0].parameters",
-			user + `,"tools":[{"type":"function","name":"f","description":"` + strings.Repeat("d", 1<<20) + `"}]`:       "tools[0].name",
-			user + `,"tool_choice":"required"`:                                                                          "tool_choice",
-			user + `,"tool_choice":"some"`:                                                                              "tool_choice",
-			user + `,"tool_choice":{"type":"function","name":"f"}`:                                                      "tool_choice",
+			user + `,"tools":[{"type":"function","name":"f"},{"type":"function","name":"f"}]`:                     "tools[1].name",
+			user + `,"tools":[{"type":"function","name":"f","parameters":7}]`:                                     "tools[0].parameters",
+			user + `,"tools":[{"type":"function","name":"f","description":"` + strings.Repeat("d", 1<<20) + `"}]`: "tools[0].name",
+			user + `,"tool_choice":"required"`:                                                                    "tool_choice",
+			user + `,"tool_choice":"some"`:                                                                        "tool_choice",
+			user + `,"tool_choice":{"type":"function","name":"f"}`:                                                "tool_choice",
+			f + `"mode":"auto","tools":[{"type":"function","name":"g"}]}`:                                         "tool_choice", f + `"tools":[{"type":"function","name":"f"}]}`: "tool_choice.mode",
+			f + `"mode":"auto","tools":[]}`: "tool_choice.tools", f + `"mode":"any","tools":[{"type":"function","name":"f"}]}`: "tool_choice.mode",
+			f + `"mode":"auto","tools":[{"type":"mcp"}]}`: "tool_choice.tools[0].type", f + `"mode":"auto","tools":[{"type":"function"}]}`: "tool_choice.tools[0].name",
+			f + `"mode":"auto","tools":7}`:                                                                              "tool_choice.tools",
 			user + `,"tool_choice":{"type":"mcp"}`:                                                                      "tool_choice.type",
 			`[{"type":"function_call_output","call_id":"c","output":"x"}]`:                                              "input[0].call_id",
 			`[{"type":"function_call","call_id":"c","name":"f","arguments":"7"}]`:                                       "input[0].arguments",

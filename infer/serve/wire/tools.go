@@ -17,8 +17,8 @@ type Tools struct {
 	Param string
 	// Required: a tool has to be called. None: none may be.
 	Required, None bool
-	// Name is the one tool that has to be called; "": any.
-	Name string
+	// Names are the tools that may be called; nil: all.
+	Names []string
 	// Single: one call at most.
 	Single bool
 }
@@ -99,9 +99,44 @@ func (o *object) offered(one func(in *object, raw json.RawMessage, before []Tool
 
 // only says that one tool has to be called.
 func (t *Tools) only(o *object, name string) {
-	t.Name, t.Required, t.Single = name, true, true
+	t.Required, t.Single = true, true
+	t.may(o, name)
+}
+
+// may says that a tool may be called.
+func (t *Tools) may(o *object, name string) {
+	t.Names = append(t.Names, name)
 	if !slices.ContainsFunc(t.List, func(x Tool) bool { return x.Name == name }) {
 		o.fail("tool_choice", "names %q, which is not among the tools", name)
+	}
+}
+
+// allowed reads which tools may be called; chats have that in an object of its own.
+func (o *object) allowed(t *Tools, c *object, named func(c *object) string) {
+	in := c
+	if _, ok := c.has("allowed_tools"); ok {
+		if in = c.object("allowed_tools"); in == nil {
+			return
+		}
+	}
+	mode := in.text("mode")
+	if t.Required = mode == "required"; !t.Required && mode != "auto" {
+		in.fail("mode", "is %q, want auto or required", mode)
+	}
+	for i, raw := range in.list("tools", limits.Tools) {
+		x := open(fmt.Sprintf("%stools[%d]", in.at, i), raw)
+		x.functionsOnly()
+		name := named(x)
+		if in.take(x); in.err != nil {
+			break
+		}
+		t.may(o, name)
+	}
+	if in.err == nil && len(t.Names) == 0 {
+		in.fail("tools", "is empty, want at least one tool")
+	}
+	if in != c {
+		c.take(in)
 	}
 }
 
@@ -142,7 +177,10 @@ func (o *object) toolChoice(t *Tools, named func(c *object) string) *Tools {
 			o.fail("tool_choice", "is %q, want none, auto, required or an object that names a function", c)
 		}
 	default:
-		if c := o.object("tool_choice"); c != nil {
+		if c := o.object("tool_choice"); c != nil && c.text("type") == "allowed_tools" {
+			o.allowed(t, c, named)
+			o.take(c)
+		} else if c != nil {
 			c.functionsOnly()
 			name := named(c)
 			if o.take(c); o.err == nil {
@@ -224,11 +262,7 @@ func (o *object) messageTools() *Tools {
 
 // Callable are the tools that the answer may call.
 func (t *Tools) Callable() []Tool {
-	if t.Name == "" {
-		return t.List
-	}
-	i := slices.IndexFunc(t.List, func(x Tool) bool { return x.Name == t.Name })
-	return t.List[i : i+1]
+	return slices.DeleteFunc(slices.Clone(t.List), func(x Tool) bool { return t.Names != nil && !slices.Contains(t.Names, x.Name) })
 }
 
 // callOf reads a tool's name and its arguments: an object, or the text of one.
