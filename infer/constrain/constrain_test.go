@@ -1,16 +1,19 @@
 package constrain_test
 
 import (
+	"context"
 	"errors"
 	"math/rand/v2"
 	"os"
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"talf/infer"
 	"talf/infer/constrain"
 	"talf/infer/draft"
+	"talf/infer/draft/chooser"
 	"talf/infer/draft/drafttest"
 	"talf/infer/verify"
 	"talf/infer/verify/verifytest"
@@ -435,6 +438,52 @@ func TestNoNodeIsSpentOnWhatCannotCome(t *testing.T) {
 	}
 }
 
+// What auto chooses from stays within the grammar while it is drafted, as it does alone: what cannot come would
+// take the places of tokens that can, and would be counted as a draft that was wrong.
+func TestNoNodeOfWhatAutoComparesIsSpentOnWhatCannotCome(t *testing.T) {
+	letters := strings.Split("abcdefghijkl", "")
+	c := constraint(t, constrain.Format{Kind: constrain.Regex, Text: "([abc][a-d]{2}){30}"}, letters)
+	prompt := []int32{0, 11, 1, 11, 2, 11, 3, 11, 0, 0, 11, 1, 1, 11, 2, 0} // l cannot come
+	all := 0
+	for _, spec := range []string{"pld:lo=1", "recycle:N=20", "goose:N=20,lo=1", "goose:N=20,lo=1,consensus=off,bypass=64", "isotropic:k=2,N=20,lo=1", "suffix"} {
+		target := &drafttest.Target{Table: drafttest.Table{Seed: 5, Vocab: len(letters), Order: 2, Sharp: 1}, MaxLen: 120}
+		e := &infer.Engine{Target: slow{target}, Config: infer.Default()}
+		var own [2]*constrain.Processor
+		for i := range own {
+			var err error
+			if own[i], err = c.Processor(sample.Greedy(), len(prompt), false); err != nil {
+				t.Fatal(err)
+			}
+		}
+		mk, _, err := draft.Open(spec, draft.Env{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		seen := &watcher{}
+		auto := chooser.New([]chooser.Candidate{{Name: spec, New: func() infer.Drafter {
+			seen.Drafter = mk.New()
+			return &grown{seen}
+		}}})
+		s, err := e.Generate(t.Context(), infer.Request{
+			Prompt: prompt, MaxTokens: 90, Verifier: new(verify.Greedy), Processor: own[0], Drafter: own[0].Draft(auto(), true),
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Logf("%s: %d nodes in %d passes", spec, len(seen.chains), s.Stats().Passes)
+		all += len(seen.chains)
+		for _, chain := range seen.chains {
+			if own[1].State(chain) == nil {
+				t.Errorf("%s: the draft %v cannot come", spec, chain)
+				break
+			}
+		}
+	}
+	if all < 100 { // how often a method is asked depends on what it costs
+		t.Errorf("%d nodes are drafted, want more", all)
+	}
+}
+
 // An answer that nothing in the vocabulary continues fails with a reason, in plain decoding and
 // in a tree alike.
 func TestAnswersThatGetStuckFail(t *testing.T) {
@@ -643,6 +692,28 @@ func TestTreesGoOnBelowWhatHasToCome(t *testing.T) {
 	}
 }
 
+// A slow target's passes take longer than drafts, which auto saves otherwise.
+type slow struct{ *drafttest.Target }
+
+func (s slow) Score(ctx context.Context, jobs []infer.Job) ([]infer.Rows, error) {
+	time.Sleep(time.Millisecond)
+	return s.Target.Score(ctx, jobs)
+}
+
+// A grown drafter keeps the paths of all trees that its watcher's drafter grows, whether they are proposed or not.
+type grown struct{ *watcher }
+
+func (g *grown) Grow(p *infer.Proposal, rows []infer.Row, c infer.Chance) ([]int, error) {
+	ask, err := g.Drafter.Grow(p, rows, c)
+	g.see(*p)
+	return ask, err
+}
+
+func (g *grown) Observe(p infer.Proposal, v infer.Verdict, s infer.Scores) error {
+	g.follow(p, v)
+	return g.Drafter.Observe(p, v, s)
+}
+
 // A watcher keeps the paths of all trees that a drafter proposes.
 type watcher struct {
 	infer.Drafter
@@ -656,16 +727,28 @@ func (w *watcher) Start(prompt []int32) error {
 }
 
 func (w *watcher) Observe(p infer.Proposal, v infer.Verdict, s infer.Scores) error {
-	for n := 1; n < p.Tree.Len(); n++ {
+	w.see(p)
+	w.follow(p, v)
+	return w.Drafter.Observe(p, v, s)
+}
+
+func (w *watcher) see(p infer.Proposal) {
+	t := p.Tree
+	for n := 1; n < t.Len(); n++ {
 		chain := slices.Clone(w.tokens)
-		for _, m := range p.Tree.AppendPath(nil, n)[1:] {
-			chain = append(chain, p.Tree.Token(m))
+		for _, m := range t.AppendPath(nil, n)[1:] {
+			chain = append(chain, t.Token(m))
 		}
 		w.chains = append(w.chains, chain)
+	}
+}
+
+func (w *watcher) follow(p infer.Proposal, v infer.Verdict) {
+	if p.Pos < len(w.tokens)-1 {
+		return // it belongs to the prompt
 	}
 	for _, n := range v.Path[1:] {
 		w.tokens = append(w.tokens, p.Tree.Token(n))
 	}
 	w.tokens = append(w.tokens, v.Next)
-	return w.Drafter.Observe(p, v, s)
 }

@@ -27,6 +27,7 @@ type Drafter struct {
 
 	round *infer.Proposal
 	allow func(n int) []uint64
+	may   func(n int, token int32) bool
 	mask  []uint64 // with the tokens that end answers
 
 	ahead  []int32 // what has to come after the round's root
@@ -51,7 +52,7 @@ const (
 // verifier for drawn nodes could not take.
 func (p *Processor) Draft(other infer.Drafter, chosen bool) *Drafter {
 	d := &Drafter{other: other, proc: p}
-	d.allow = d.allowed
+	d.allow, d.may = d.allowed, d.allows
 	if chosen {
 		d.encode = p.encode
 	}
@@ -97,7 +98,7 @@ func (d *Drafter) Traits() infer.Traits {
 
 // Grow proposes what has to come, or what the other drafter does.
 func (d *Drafter) Grow(p *infer.Proposal, rows []infer.Row, c infer.Chance) ([]int, error) {
-	d.round, p.Allow = p, d.allow
+	d.round, p.Allow, p.May = p, d.allow, d.may
 	if rows == nil {
 		d.from = d.from[:0]
 		d.look(p)
@@ -191,17 +192,32 @@ func (d *Drafter) allowed(n int) []uint64 {
 	return d.mask
 }
 
+// allows reports whether a token continues the answer at node n of the round's tree of asked nodes. A step of the
+// grammar is all that it takes; a mask takes a walk through the vocabulary.
+func (d *Drafter) allows(n int, token int32) bool {
+	p := d.round
+	if !d.follows(p) {
+		return true
+	}
+	s := d.proc.State(d.context(asked(p), p.Pos, n))
+	return s != nil && d.proc.auto.Next(s, token) != nil
+}
+
+// asked is the tree of asked nodes.
+func asked(p *infer.Proposal) *tree.Tree {
+	if p.Work != nil {
+		return p.Work
+	}
+	return p.Tree
+}
+
 // maskAt returns the state of the grammar at node n of the tree of asked nodes, and the tokens that
 // continue the answer there: none where it has ended or cannot come, and nil where that is not known.
 func (d *Drafter) maskAt(p *infer.Proposal, n int) (*grammar.State, grammar.Mask) {
-	t := p.Tree
-	if p.Work != nil {
-		t = p.Work
-	}
 	if !d.follows(p) {
 		return nil, nil
 	}
-	s := d.proc.State(d.context(t, p.Pos, n))
+	s := d.proc.State(d.context(asked(p), p.Pos, n))
 	if s == nil || s.Complete() {
 		return nil, nothing
 	}
@@ -215,10 +231,7 @@ func (d *Drafter) maskAt(p *infer.Proposal, n int) (*grammar.State, grammar.Mask
 // possible returns rows without the candidates that the grammar does not allow, of which a source that
 // heeds p.Allow names only those that end the answer: no node is worth them.
 func (d *Drafter) possible(p *infer.Proposal, rows []infer.Row) []infer.Row {
-	t := p.Tree
-	if p.Work != nil {
-		t = p.Work
-	}
+	t := asked(p)
 	out := slices.Clone(rows)
 	for i := range out {
 		_, mask := d.maskAt(p, t.Len()-len(rows)+i)

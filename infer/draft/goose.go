@@ -143,9 +143,7 @@ func (d *goose) Grow(p *infer.Proposal, _ []infer.Row, _ infer.Chance) ([]int, e
 			d.inventChain(p)
 		}
 	}
-	if sure && len(d.chain) > 0 {
-		d.lay(p, len(d.chain))
-	} else {
+	if !sure || d.lay(p, len(d.chain)) == 0 {
 		d.build(p, most)
 	}
 	return nil, nil
@@ -172,11 +170,15 @@ func (d *goose) inventChain(p *infer.Proposal) {
 	}
 }
 
-// lay adds the first n tokens of the chain below the root.
-func (d *goose) lay(p *infer.Proposal, n int) {
+// lay adds the first n tokens of the chain below the root, as far as they may come, and returns their number.
+func (d *goose) lay(p *infer.Proposal, n int) int {
 	for i, token := range d.chain[:n] {
+		if !memory.May(p, i, token) {
+			return i
+		}
 		d.add(p, i, token, spineNode{spine: true, score: d.nodes[i].score * d.onSpine})
 	}
+	return n
 }
 
 func (d *goose) add(p *infer.Proposal, parent int, token int32, n spineNode) {
@@ -200,8 +202,7 @@ func (d *goose) ratio() float64 {
 
 // build is Algorithm 1 for a budget of b nodes. Without a spine the root alone has branches.
 func (d *goose) build(p *infer.Proposal, b int) {
-	spine := min(len(d.chain), floor(float64(b)*d.ratio()))
-	d.lay(p, spine) // step 1
+	spine := d.lay(p, min(len(d.chain), floor(float64(b)*d.ratio()))) // step 1
 	d.allocate(b-1-spine, spine)
 	for i, width := range d.widths { // steps 2 and 3
 		d.attach(p, i, width, b)

@@ -70,7 +70,7 @@ func (d *isotropic) Grow(p *infer.Proposal, _ []infer.Row, _ infer.Chance) ([]in
 				left--
 			}
 		}
-		if d.on[n] && depth < len(chain) {
+		if d.on[n] && depth < len(chain) && memory.May(p, n, chain[depth]) {
 			add(chain[depth], true)
 		}
 		for _, x := range d.After(p, n) {

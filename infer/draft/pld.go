@@ -64,6 +64,9 @@ func (d *pld) Grow(p *infer.Proposal, _ []infer.Row, _ infer.Chance) ([]int, err
 	d.chain = d.Context.Continue(d.chain[:0], next, most)
 	n := 0
 	for _, token := range d.chain {
+		if !memory.May(p, n, token) {
+			break
+		}
 		n = p.Tree.Add(n, token)
 	}
 	return nil, nil

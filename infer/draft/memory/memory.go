@@ -135,17 +135,13 @@ func (m *Memory) Before(p *infer.Proposal, n int) int32 {
 	return -1
 }
 
+// May reports whether a token may follow node n.
+func May(p *infer.Proposal, n int, token int32) bool { return p.May == nil || p.May(n, token) }
+
 // After returns the successors of node n that may follow it, best first. The table is locked.
 func (m *Memory) After(p *infer.Proposal, n int) []lookup.Successor {
 	next := m.Table.Next(m.Before(p, n), p.Tree.Token(n))
-	if p.Allow == nil {
-		return next
-	}
-	allow := p.Allow(n)
-	never := func(x lookup.Successor) bool {
-		w := int(x.Token) / 64
-		return allow != nil && (w >= len(allow) || allow[w]>>(x.Token%64)&1 == 0)
-	}
+	never := func(x lookup.Successor) bool { return !May(p, n, x.Token) }
 	if !slices.ContainsFunc(next, never) {
 		return next
 	}
