@@ -35,7 +35,6 @@ type AdamW struct {
 	params []*gg.Tensor
 	m, v   []*gg.Tensor
 	sum    []*gg.Tensor // accumulated gradients; nil if they are not accumulated
-	zeros  []float32
 	step   int
 }
 
@@ -76,14 +75,7 @@ func (o *AdamW) Step() int { return o.step }
 func (o *AdamW) Moments() []*gg.Tensor { return slices.Concat(o.m, o.v) }
 
 // GatherIn makes sum the memory in which gradients are accumulated.
-func (o *AdamW) GatherIn(sum []*gg.Tensor) {
-	o.sum = sum
-	for _, s := range sum {
-		if len(o.zeros) < len(s.Data) {
-			o.zeros = make([]float32, len(s.Data))
-		}
-	}
-}
+func (o *AdamW) GatherIn(sum []*gg.Tensor) { o.sum = sum }
 
 // Gather adds the gradients of micro-batch i of the step.
 func (o *AdamW) Gather(i int, nodes []*gg.Node) {
@@ -101,7 +93,7 @@ func (o *AdamW) GatherOne(i, j int, nodes []*gg.Node) {
 	case far != nil:
 		far.Clear(s.Buf, n)
 	default:
-		o.q.Write(s.Buf, o.zeros[:n])
+		clear(s.Data) // the buffer's own memory
 	}
 	o.ops.Add(s.Buf, s.Buf, nodes[j].GradBuffer(), n)
 }
