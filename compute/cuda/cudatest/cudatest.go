@@ -19,10 +19,22 @@ import (
 // ErrNoCompiler is returned if the driver cannot be compiled.
 var ErrNoCompiler = errors.New("g++ is not here")
 
-// Kernels returns the directory of the kernels' source.
+// Kernels returns the directory of the kernels' source. In a program that was built with -trimpath, it
+// is that of the module around the working directory.
 func Kernels() string {
 	_, file, _, _ := runtime.Caller(0)
-	return filepath.Join(filepath.Dir(file), "..", "kernels")
+	kernels := filepath.Join(filepath.Dir(file), "..", "kernels")
+	if filepath.IsAbs(kernels) {
+		return kernels
+	}
+	dir, err := os.Getwd()
+	for err == nil && dir != filepath.Dir(dir) {
+		if _, err := os.Stat(filepath.Join(dir, "go.mod")); err == nil {
+			return filepath.Join(dir, "compute", "cuda", "kernels")
+		}
+		dir = filepath.Dir(dir)
+	}
+	return kernels
 }
 
 // Sources are the files in Kernels that the emulated device is made of.
