@@ -299,6 +299,36 @@ func TestPublishedTemplates(t *testing.T) {
 	}
 }
 
+// What transformers 5.23 renders of a call with published templates (tools/goldens/calls.py) is read as that call,
+// in pieces of any size.
+func TestCallsThatTransformersRendersAreRead(t *testing.T) {
+	b, err := os.ReadFile(filepath.Join("testdata", "rendered.jsonl"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	ask := toolcall.Ask{Tools: []toolcall.Tool{{Name: "weather"}}}
+	want := []toolcall.Event{{Kind: toolcall.Begin, Text: "weather"}, {Kind: toolcall.Arguments, Text: `{"city": "Zürich \"<x>\"", "days": 2}`}}
+	formats := map[string]bool{}
+	for line := range strings.Lines(string(b)) {
+		var c struct{ Template, Format, Text string }
+		if err := json.Unmarshal([]byte(line), &c); err != nil {
+			t.Fatal(err)
+		}
+		formats[c.Format] = true
+		// The token of <|call|> ends an answer, and ids come from who runs the tool: no model writes either as text.
+		c.Text = strings.Replace(strings.TrimSuffix(c.Text, "<|call|>"), `, "id": "abcdef123"`, "", 1)
+		for n := 1; n < 9; n++ {
+			if d := cmp.Diff(want, joined(toolcall.Find(c.Format).Parser(ask), c.Text, n)); d != "" {
+				t.Errorf("%s, %q in pieces of %d: %s", c.Template, c.Text, n, d)
+				break
+			}
+		}
+	}
+	if len(formats) < 6 {
+		t.Errorf("formats %v", formats)
+	}
+}
+
 // Templates that know nothing of tools get texts, whatever the first message is.
 func TestMessagesAreRewritten(t *testing.T) {
 	f := toolcall.Find("generic")
