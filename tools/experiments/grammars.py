@@ -1,18 +1,26 @@
 #!/usr/bin/env python3
 """Times grammars of JSON Schemas: talf, llguidance and xgrammar, in turn on the same answers and tokenizer.
 
-    grammars.py GRAMMARBENCH TOKENIZER DATA [--limit N] [--rounds N] [--seconds N]
+    grammars.py GRAMMARBENCH TOKENIZER DATA [--limit N] [--rounds N] [--seconds N] [--llama SOURCES BUILD]
 
 GRAMMARBENCH is the built tools/grammarbench, TOKENIZER a directory with tokenizer.json, DATA that of
 JSONSchemaBench's maskbench. Schemas are those with a valid value that all three compile and allow, N from
 evenly over all files. What is timed is compiling, and along the value's tokens a mask and the token after it:
 cold with a grammar compiled anew, warm once more. Each is the least of the rounds, because other
 work may share the machine. Needs llguidance, xgrammar, tokenizers and numpy.
+
+--llama adds llama.cpp, given its sources and where it was built (shared libraries in bin): its grammar sampler applied
+to all tokens, and the token accepted. Schemas become GBNF by the converter of llama-cpp-python, whose
+sources have those of llama.cpp in vendor. Needs gcc and gguf, too, or the gguf-py of the sources.
 """
 import argparse
+import ctypes
+import importlib.util
 import json
 import os
 import subprocess
+import sys
+import tempfile
 import time
 
 import numpy as np
@@ -63,6 +71,9 @@ class Talf:
 
 
 class Peer:
+    def ready(self):
+        """What is done before the clock starts."""
+
     def run(self, schema, ids):
         began = time.perf_counter_ns()
         g = self.compile(schema)
@@ -71,6 +82,7 @@ class Peer:
         for _ in range(2):
             m, spent = self.matcher(g), []
             for i in ids:
+                self.ready()
                 began = time.perf_counter_ns()
                 self.mask(m)
                 ok = self.accept(m, i)
@@ -139,6 +151,110 @@ class XGrammar(Peer):
         return m.is_completed()
 
 
+class LlamaCpp(Peer):
+    name = "llama.cpp"
+    SHIM = """
+#include <math.h>
+#include "llama.h"
+static void quiet(enum ggml_log_level l, const char *t, void *u) { (void)l; (void)t; (void)u; }
+const void *vocab(const char *path) {
+    llama_log_set(quiet, 0);
+    struct llama_model_params p = llama_model_default_params();
+    p.vocab_only = true;
+    struct llama_model *m = llama_model_load_from_file(path, p);
+    return m ? llama_model_get_vocab(m) : 0;
+}
+int size(const void *v) { return llama_vocab_n_tokens(v); }
+void *grammar(const void *v, const char *rules) { return llama_sampler_init_grammar(v, rules, "root"); }
+void *copy(void *s) { return llama_sampler_clone(s); }
+void clear(llama_token_data *d, int n) { for (int i = 0; i < n; i++) d[i] = (llama_token_data){i, 0, 0}; }
+void mask(void *s, llama_token_data *d, int n) {
+    llama_token_data_array a = {d, n, -1, false};
+    llama_sampler_apply(s, &a);
+}
+int allowed(llama_token_data *d, int i) { return d[i].logit > -INFINITY; }
+void take(void *s, int i) { llama_sampler_accept(s, i); }
+"""
+
+    def __init__(self, path, sources, build, size):
+        work = tempfile.mkdtemp()
+        lib = os.path.join(build, "bin")
+        with open(os.path.join(work, "shim.c"), "w", encoding="utf-8") as f:
+            f.write(self.SHIM)
+        subprocess.run(["gcc", "-O2", "-shared", "-fPIC", "-o", work + "/shim.so", work + "/shim.c", "-I", sources + "/include", "-I", sources + "/ggml/include",
+                        "-L", lib, "-lllama", "-lggml", "-lggml-base", "-Wl,-rpath," + os.path.abspath(lib)], check=True)
+        self.lib = ctypes.CDLL(work + "/shim.so")
+        for f in ("vocab", "grammar", "copy"):
+            getattr(self.lib, f).restype = ctypes.c_void_p
+        self.write(path, sources, work + "/vocab.gguf")
+        self.vocab = ctypes.c_void_p(self.lib.vocab((work + "/vocab.gguf").encode()))
+        if not self.vocab or self.lib.size(self.vocab) != size:
+            raise ValueError("llama.cpp does not take the tokenizer")
+        # of llama-cpp-python, by its path: the package would load another library
+        at = os.path.join(sources, "..", "..", "llama_cpp", "llama_grammar.py")
+        spec = importlib.util.spec_from_file_location("llama_grammar", at)
+        self.convert = importlib.util.module_from_spec(spec)
+        spec.loader.exec_module(self.convert)
+        self.size = size
+        self.data = (ctypes.c_char * (12 * size))()
+        t = tokenizers.Tokenizer.from_file(path)
+        self.end = t.token_to_id("<|end_of_text|>")
+
+    @staticmethod
+    def write(path, sources, out):
+        """A GGUF file of a tokenizer alone, a byte-level BPE."""
+        try:
+            import gguf
+        except ImportError:
+            sys.path.insert(0, os.path.join(sources, "gguf-py"))
+            import gguf
+        with open(path, encoding="utf-8") as f:
+            t = json.load(f)
+        vocab = dict(t["model"]["vocab"])
+        added = {a["content"]: a["id"] for a in t["added_tokens"]}
+        vocab.update(added)
+        texts = sorted(vocab, key=vocab.get)
+        merges = [m if isinstance(m, str) else " ".join(m) for m in t["model"]["merges"]]
+        w = gguf.GGUFWriter(out, "llama")
+        w.add_tokenizer_model("gpt2")
+        w.add_tokenizer_pre("gpt-2")
+        w.add_token_list(texts)
+        w.add_token_types([gguf.TokenType.CONTROL if x in added else gguf.TokenType.NORMAL for x in texts])
+        w.add_token_merges(merges)
+        w.add_eos_token_id(vocab["<|end_of_text|>"])
+        w.write_header_to_file()
+        w.write_kv_data_to_file()
+        w.write_tensors_to_file()
+        w.close()
+
+    def compile(self, schema):
+        rules = self.convert.json_schema_to_gbnf(json.dumps(schema))
+        g = self.lib.grammar(self.vocab, rules.encode())
+        if not g:
+            raise ValueError("not compiled")
+        return g
+
+    def matcher(self, g):
+        return ctypes.c_void_p(self.lib.copy(ctypes.c_void_p(g)))
+
+    def mask(self, m):
+        self.lib.mask(m, self.data, self.size)
+
+    def accept(self, m, i):
+        if not self.lib.allowed(self.data, i):
+            return False
+        self.lib.take(m, i)
+        return True
+
+    def accepting(self, m):
+        self.lib.clear(self.data, self.size)
+        self.lib.mask(m, self.data, self.size)
+        return self.lib.allowed(self.data, self.end)
+
+    def ready(self):
+        self.lib.clear(self.data, self.size)
+
+
 def quantiles(x):
     return " / ".join(f"{np.quantile(x, q):.1f}" for q in (0.5, 0.99, 1))
 
@@ -151,11 +267,14 @@ def main():
     a.add_argument("--limit", type=int, default=200)
     a.add_argument("--rounds", type=int, default=3)
     a.add_argument("--seconds", type=float, default=float("inf"), help="begin no schema after these")
+    a.add_argument("--llama", nargs=2, metavar=("SOURCES", "BUILD"))
     args = a.parse_args()
     path = os.path.join(args.tokenizer, "tokenizer.json")
     tok = tokenizers.Tokenizer.from_file(path)
     size = tok.get_vocab_size()
     engines = [Talf(args.grammarbench, args.tokenizer), LLGuidance(path, size), XGrammar(path, size)]
+    if args.llama:
+        engines.append(LlamaCpp(path, *args.llama, size))
     files = sorted(f for f in os.listdir(args.data) if f.endswith(".json"))
     step = max(1, len(files) // (2 * args.limit))
     best = {e.name: [[], [], []] for e in engines}
@@ -197,6 +316,8 @@ def main():
             best[name][2].extend(r[2])
         if used == args.limit:
             break
+    if used == 0:
+        sys.exit(f"no schema was compiled and allowed by all in time; failed: {fails}")
     print(f"{used} schemas, {len(best['talf'][1])} masks, {size} tokens, {args.rounds} rounds; failed: {fails}; the first mask of a string: {first:.0f} us")
     print("| | compile, ms: 50% / 99% / most | cold mask and token, µs | warm mask and token, µs |\n|---|---|---|---|")
     for e in engines:
