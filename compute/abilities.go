@@ -18,6 +18,7 @@ type Abilities struct {
 	// Variants also says that Attend knows the fields of Attention below Window and
 	// KVConfig.Latent, and Linear the activations GELUTanh and ClampedSwiGLU.
 	Variants Varier
+	Recur    Recurrer
 }
 
 // A Varier has the operations of models whose layers do more than Llama's.

@@ -165,11 +165,10 @@ func (e *Engine) open(s *Sequence) error {
 		s.forsake(err)
 	}
 	// The last token is the next root, so it is never taken from a prefix.
-	keep, err := s.matchIn(e.Target)
-	if err != nil {
-		return err
+	keep, err := len(s.tokens)-1, error(nil)
+	if s.traits.Harvest && !s.traits.Keeps || s.req.PromptLogProbs {
+		keep = min(keep, s.seen) // a kept prefix has no logits to harvest
 	}
-	keep = min(keep, len(s.tokens)-1)
 	if s.req.Source != nil {
 		n, err := s.callMatch()
 		if err != nil {
@@ -177,8 +176,9 @@ func (e *Engine) open(s *Sequence) error {
 		}
 		keep = min(keep, n)
 	}
-	if s.traits.Harvest && !s.traits.Keeps || s.req.PromptLogProbs {
-		keep = min(keep, s.seen) // a kept prefix has no logits to harvest
+	// The target comes last: it may be unable to continue after what the source has.
+	if keep, err = s.matchIn(e.Target, keep); err != nil {
+		return err
 	}
 	if err := s.openIn(e.Target, keep); err != nil {
 		return fmt.Errorf("open sequence: %w", err)

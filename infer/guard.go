@@ -161,7 +161,7 @@ func (e *Engine) commit(id SeqID, path []int) (err error) {
 
 func (s *Sequence) callMatch() (n int, err error) {
 	defer guard("match a prefix in the draft source", &err)
-	return s.matchIn(s.req.Source)
+	return s.matchIn(s.req.Source, len(s.tokens))
 }
 
 func (s *Sequence) callOpen(keep int) (err error) {

@@ -107,7 +107,7 @@ type Job struct {
 // A Target is the model whose output is reproduced.
 type Target interface {
 	Shape() Shape
-	// Match returns how many leading tokens of prompt are in a kept prefix.
+	// Match returns how many leading tokens of prompt are in a kept prefix that can be continued after them.
 	Match(prompt []int32) int
 	// Open starts sequence id with the first keep tokens of prompt from a kept
 	// prefix; keep is at most what Match returned. It runs nothing.

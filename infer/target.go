@@ -66,7 +66,7 @@ func (t *ModelTarget) Shape() Shape {
 // KV describes m's pool.
 func (t *ModelTarget) KV() model.KVStats {
 	s := t.m.KV()
-	kept := min(s.Used, t.kept.Tokens()/s.BlockTokens)
+	kept := min(s.Used, t.kept.Tokens()/s.BlockTokens+t.kept.Len()*s.State)
 	s.Used, s.Free = s.Used-kept, s.Free+kept
 	return s
 }
@@ -105,7 +105,7 @@ func (t *ModelTarget) Open(id SeqID, prompt []int32, keep int) error {
 func (t *ModelTarget) OpenOf(id SeqID, tenant string, prompt []int32, keep int) error {
 	s := &targetSeq{tenant: tenant}
 	if keep > 0 {
-		k, n := t.kept.FindOf(tenant, prompt)
+		k, n := t.kept.FindOf(tenant, prompt[:keep])
 		if keep > n {
 			return fmt.Errorf("infer: open with %d kept tokens, %d are there", keep, n)
 		}
@@ -194,6 +194,7 @@ func (t *ModelTarget) Close(id SeqID) {
 	}
 	delete(t.open, id)
 	s.drop()
+	s.sound = s.seq.Resume(s.sound)
 	s.seq.Truncate(s.sound)
 	t.kept.PutOf(s.tenant, s.tokens[:s.sound], s.seq)
 }

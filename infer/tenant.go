@@ -27,12 +27,13 @@ type opener interface {
 	Open(id SeqID, prompt []int32, keep int) error
 }
 
-func (s *Sequence) matchIn(o opener) (int, error) {
+// matchIn returns how many of the first n tokens o has.
+func (s *Sequence) matchIn(o opener, n int) (int, error) {
 	k, err := keeper(o, s.req.Tenant)
 	if k == nil {
-		return o.Match(s.tokens), err
+		return o.Match(s.tokens[:n]), err
 	}
-	return k.MatchOf(s.req.Tenant, s.tokens), nil
+	return k.MatchOf(s.req.Tenant, s.tokens[:n]), nil
 }
 
 func (s *Sequence) openIn(o opener, keep int) error {

@@ -19,7 +19,7 @@ import (
 // comes from.
 var families = []string{
 	"gemma2", "gemma3", "phi3", "olmo2", "granite", "smollm3", "starcoder2", "cohere2",
-	"mixtral", "qwen2-moe", "qwen3-moe", "glm4-moe", "deepseek-v3", "gpt-oss", "gpt-oss-mxfp4",
+	"mixtral", "qwen2-moe", "qwen3-moe", "qwen3-next", "glm4-moe", "deepseek-v3", "gpt-oss", "gpt-oss-mxfp4",
 }
 
 // TestFamiliesAgreeWithTransformers compares logits, hidden states, the residual stream after

@@ -4,57 +4,19 @@ import (
 	"context"
 	"encoding/binary"
 	"errors"
-	"fmt"
 	"math"
 	"slices"
 
 	"talf/compute"
 	"talf/model/arch"
-	"talf/model/safetensors"
+	"talf/model/internal/flaw"
 )
 
-// A NonFiniteError says that a pass made logits from which no token can be chosen: one is NaN or
-// +Inf, or all are −Inf.
-type NonFiniteError struct {
-	Model   string
-	Segment int     // of the batch
-	Node    int     // node of its tree after which the token would come
-	Token   int32   // column of the logits
-	Logit   float32 // its value
-
-	// Layer is the first layer whose output, the residual stream, is not finite: −1 for the
-	// embedding, the number of layers if all outputs are finite and the final norm or the LM
-	// head is what fails, and Unknown if the pass cannot be run again.
-	Layer int
-	// The row of Layer's output that is not finite is that of this token at this position. It may
-	// be another node of the tree.
-	At, Position int32
-	// Weight is the first weight, in the order of the network, that is not finite, or nil if all
-	// are: then numbers grow beyond float32 where Layer says.
-	Weight *safetensors.ValueError
-
-	layers int
-}
+// A NonFiniteError says that a pass made logits from which no token can be chosen.
+type NonFiniteError = flaw.NonFiniteError
 
 // Unknown is the Layer of a NonFiniteError whose pass cannot be run again.
-const Unknown = -2
-
-func (e *NonFiniteError) Error() string {
-	s := fmt.Sprintf("%s: the logits of node %d are not finite: that of token %d is %v", e.Model, e.Node, e.Token, e.Logit)
-	switch {
-	case e.Layer == Unknown:
-	case e.Layer < 0:
-		s += fmt.Sprintf("; the first such numbers are in the embedding of token %d at position %d", e.At, e.Position)
-	case e.Layer < e.layers:
-		s += fmt.Sprintf("; the first such numbers are in the output of layer %d for token %d at position %d", e.Layer, e.At, e.Position)
-	default:
-		s += fmt.Sprintf("; all %d layers have finite outputs, the final norm or the LM head does not", e.layers)
-	}
-	if e.Weight != nil {
-		return s + ": " + e.Weight.Error()
-	}
-	return s + "; all weights are finite: numbers grow too large for float32 there, or at an earlier position"
-}
+const Unknown = flaw.Unknown
 
 // Err returns nil if a token can be chosen from every row of logits that segment seg asked for:
 // none has a NaN or +Inf, and each has a finite element. Otherwise it returns a *NonFiniteError,
@@ -151,7 +113,7 @@ func (o *Output) odd(row int) (at int, x float32, ok bool) {
 // explain returns the error of a segment because of a row of logits.
 func (o *Output) explain(seg, row int) error {
 	m, g := o.m, &o.seg[seg]
-	e := &NonFiniteError{Model: m.set.Name, Segment: seg, Layer: Unknown, layers: m.spec.Layers}
+	e := &NonFiniteError{Model: m.set.Name, Segment: seg, Layer: Unknown, Layers: m.spec.Layers}
 	e.Node = g.from + g.n - 1
 	if g.want == WantAll {
 		e.Node = g.from + row - g.logit
@@ -231,9 +193,9 @@ func (l *loader) look(t arch.Tensor, as compute.DType) {
 	if l.err != nil || l.dry || m.looked {
 		return
 	}
-	err := m.set.Finite(t.Name, m.limit(t))
+	err := m.set.Finite(t.Name, flaw.Limit(t.Cols > 0, m.opt.DType))
 	if err == nil && as == compute.Q8 {
-		err = m.set.Finite(t.Name+ScaleSuffix, infinite)
+		err = m.set.Finite(t.Name+ScaleSuffix, flaw.Infinite)
 	}
 	if err == nil {
 		return
@@ -244,18 +206,4 @@ func (l *loader) look(t arch.Tensor, as compute.DType) {
 	if !m.opt.AllowNonFinite && !m.spec.Draft {
 		l.err = err
 	}
-}
-
-var infinite = float32(math.Inf(1))
-
-// limit returns the smallest magnitude that a tensor's elements must not have.
-func (m *Model) limit(t arch.Tensor) float32 {
-	switch {
-	case t.Cols == 0:
-	case m.opt.DType == compute.BF16:
-		return math.Float32frombits(0x7f7f8000) // rounds to infinity
-	case m.opt.DType == compute.Q8 || m.opt.DType == compute.Q4:
-		return 127*65504 + 0.5 // beyond 127 of the largest scales, which are float16
-	}
-	return infinite
 }

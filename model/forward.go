@@ -204,7 +204,8 @@ func (m *Model) plan(batch []Segment) (rows, wanted int, err error) {
 		return 0, 0, err
 	}
 	for i := range batch {
-		if err := batch[i].Rows.reserve(batch[i].Tree.Len()); err != nil {
+		g := &batch[i]
+		if err := errors.Join(g.Rows.reserve(g.Tree.Len()), g.Rows.rec.Reserve(g.Tree, g.From)); err != nil {
 			return 0, 0, err
 		}
 	}
@@ -216,6 +217,7 @@ func (m *Model) plan(batch []Segment) (rows, wanted int, err error) {
 func (m *Model) cut(batch []Segment, rows int) {
 	a := &m.act
 	a.steps, a.spans = a.steps[:0], a.spans[:0]
+	m.rec.Begin()
 	nsteps := (rows + m.opt.MaxRows - 1) / m.opt.MaxRows
 	// Steps point into spans, so the array must not move.
 	if need := len(batch) + nsteps; cap(a.spans) < need {
@@ -234,6 +236,7 @@ func (m *Model) cut(batch []Segment, rows int) {
 				Row: at, N: k, Prefix: b.base, Blocks: b.seq.blocks[:nblocks(b.base)],
 				From: from, Own: b.own[:from+k], Anc: g.Tree.Mask()[:(from+k)*stride], Stride: stride,
 			})
+			m.rec.Add(&b.rec, at, from, k)
 			at += k
 			if from += k; from == g.Tree.Len() {
 				i, from = i+1, 0
@@ -293,6 +296,7 @@ func (m *Model) runAll(ctx context.Context, o *Output, rows int) bool {
 // rows of a large model may take a second.
 func (m *Model) run(ctx context.Context, s *compute.Step, r int, o *Output, whole bool) bool {
 	a, q, n := &m.act, m.q, s.Rows
+	m.rec.Step(len(s.Spans))
 	switch {
 	case m.fusion != nil:
 		m.fuse(r, n)
@@ -316,8 +320,10 @@ func (m *Model) run(ctx context.Context, s *compute.Step, r int, o *Output, whol
 		}
 		att := a.att
 		switch {
+		case y.rec != nil:
+			att = m.rec.Run(a.x, y.rec, n)
 		case y.mla != nil:
-			att = m.mla.Run(a.x, y.mla, m.kv, i, &y.attn, s)
+			att = m.mla.Run(a.x, y.mla, m.kv, y.kv, &y.attn, s)
 		case m.fusion != nil && i == 0:
 			q.Linear(a.qkv, a.in, &y.qkv, compute.Store, n)
 		default:
@@ -327,8 +333,11 @@ func (m *Model) run(ctx context.Context, s *compute.Step, r int, o *Output, whol
 			m.can.Variants.NormColumns(a.qkv, 0, y.qNorm, n)
 			m.can.Variants.NormColumns(a.qkv, m.spec.Heads*m.spec.HeadDim, y.kNorm, n)
 		}
-		if y.mla == nil {
-			q.Attend(att, a.qkv, m.kv, i, &y.attn, s)
+		if y.qkv.W != nil {
+			q.Attend(att, a.qkv, m.kv, y.kv, &y.attn, s)
+		}
+		if y.gate.W != nil {
+			m.rec.Gate(att, a.x, &y.gate, n)
 		}
 		if m.spec.Parallel { // before attention changes what it reads
 			q.Linear(a.ffn, a.x, &y.gateUp, compute.Store, n)
@@ -403,6 +412,7 @@ func (m *Model) grow(rows, wanted int) error {
 			alloc(&a.att, n, s.Heads*s.HeadDim)
 		}
 		alloc(&a.ffn, n, s.FFN)
+		errs = errors.Join(errs, m.rec.Grow(n))
 		if m.moe != nil {
 			errs = errors.Join(errs, m.moe.Grow(m.dev, n))
 		}

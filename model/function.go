@@ -2,9 +2,6 @@ package model
 
 import (
 	"cmp"
-	"crypto/sha256"
-	"encoding/binary"
-	"encoding/hex"
 	"strings"
 
 	"talf/model/arch"
@@ -45,29 +42,7 @@ func (m *Model) Origin() string {
 // IdentityOf identifies the files of a model with the specification spec and the tensors
 // of set, all of which it reads.
 func IdentityOf(spec *arch.Spec, set *safetensors.Set) identity.Model {
-	return identity.Model{Spec: spec.Canonical(), Tensors: hashTensors(set), DerivedFrom: set.Metadata()[MetaSource]}
-}
-
-// hashTensors returns the hexadecimal SHA-256 of every tensor's name, type, shape and
-// bytes, in the order of names.
-func hashTensors(set *safetensors.Set) string {
-	h := sha256.New()
-	var b []byte
-	for _, name := range set.Names() {
-		t, _ := set.Tensor(name)
-		b = append(b[:0], name...)
-		b = append(b, 0)
-		b = append(b, t.DType...)
-		b = append(b, 0)
-		b = binary.LittleEndian.AppendUint64(b, uint64(len(t.Shape)))
-		for _, d := range t.Shape {
-			b = binary.LittleEndian.AppendUint64(b, uint64(d))
-		}
-		h.Write(b)
-		h.Write(t.Data)
-		set.Release(name, 0, len(t.Data))
-	}
-	return hex.EncodeToString(h.Sum(nil))
+	return identity.Model{Spec: spec.Canonical(), Tensors: set.SHA256(), DerivedFrom: set.Metadata()[MetaSource]}
 }
 
 // OriginOf returns the Origin of a model with the tensors of set.
@@ -75,5 +50,5 @@ func OriginOf(set *safetensors.Set) string {
 	if h := set.Metadata()[MetaSource]; h != "" {
 		return h
 	}
-	return hashTensors(set)
+	return set.SHA256()
 }

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"slices"
 
+	"talf/model/internal/recur"
 	"talf/tree"
 )
 
@@ -26,10 +27,11 @@ type Seq struct {
 	src    []int32
 	chain  *tree.Tree // used by Append
 	path   []int
+	rec    *recur.Seq // states of recurrent layers, or nil
 }
 
 // NewSeq returns an empty sequence.
-func (m *Model) NewSeq() *Seq { return &Seq{m: m} }
+func (m *Model) NewSeq() *Seq { return &Seq{m: m, rec: m.rec.NewSeq()} }
 
 // Len returns the number of committed positions.
 func (s *Seq) Len() int { return s.n }
@@ -49,22 +51,30 @@ func (s *Seq) trim() {
 // to the tail block copies it.
 func (s *Seq) Fork() *Seq {
 	s.check()
-	f := &Seq{m: s.m, n: s.n, blocks: append([]int32(nil), s.blocks[:nblocks(s.n)]...)}
+	f := &Seq{m: s.m, n: s.n, blocks: append([]int32(nil), s.blocks[:nblocks(s.n)]...), rec: s.rec.Fork()}
 	for _, b := range f.blocks {
 		s.m.blocks.Share(b)
 	}
 	return f
 }
 
-// Truncate drops the positions from n on. It panics while a branch is open.
+// Truncate drops the positions from n on. It panics while a branch is open, and unless Resume(n) is n.
 func (s *Seq) Truncate(n int) {
 	s.check()
 	if n < 0 || n > s.n || s.open > 0 {
 		panic(fmt.Sprintf("model: Truncate(%d) of %d positions with %d branches open", n, s.n, s.open))
 	}
+	s.rec.Truncate(n)
 	s.n = n
 	s.trim()
 }
+
+// Resume returns the largest length, at most n, to which the sequence can be truncated: n unless the model
+// has recurrent layers, whose states are there after few positions.
+func (s *Seq) Resume(n int) int { return s.rec.Resume(n) }
+
+// KeepPast lets branches begin at the positions that are committed from now on, whatever the model's layers.
+func (s *Seq) KeepPast() { s.rec.KeepPast() }
 
 // Close gives the blocks back and drops the branch at the end, if one is open.
 func (s *Seq) Close() {
@@ -76,6 +86,7 @@ func (s *Seq) Close() {
 	}
 	s.n = 0
 	s.trim()
+	s.rec.Close()
 	s.closed = true
 	s.m.blocks.Closed()
 }
@@ -98,6 +109,7 @@ type Branch struct {
 	tip  bool
 	tree *tree.Tree // of the last pass
 	pass int
+	rec  recur.Branch
 }
 
 // Branch returns rows for one tree whose root is at position prefix. With prefix < Len
@@ -124,6 +136,7 @@ func (s *Seq) BranchPast(pos int) *Branch {
 	}
 	b := s.label(pos)
 	b.keep, b.ran = 1, 1
+	b.rec.Open(s.rec, pos, 1, false)
 	b.own = append(b.own, s.slot(pos))
 	return b
 }
@@ -137,7 +150,8 @@ func (s *Seq) label(prefix int) *Branch {
 	} else {
 		b = new(Branch)
 	}
-	*b = Branch{seq: s, base: prefix, own: b.own[:0]}
+	*b = Branch{seq: s, base: prefix, own: b.own[:0], rec: b.rec}
+	b.rec.Open(s.rec, prefix, 0, false)
 	s.open++
 	return b
 }
@@ -160,7 +174,8 @@ func (s *Seq) atEnd(base, keep int) *Branch {
 	if s.tip.seq != nil {
 		panic("model: a second branch at the end of a sequence")
 	}
-	s.tip = Branch{seq: s, base: base, keep: keep, ran: keep, own: s.tip.own[:0], tip: true}
+	s.tip = Branch{seq: s, base: base, keep: keep, ran: keep, own: s.tip.own[:0], tip: true, rec: s.tip.rec}
+	s.tip.rec.Open(s.rec, base, keep, true)
 	s.open++
 	return &s.tip
 }
@@ -192,7 +207,7 @@ func (s *Seq) BlocksFor(n int) int {
 	if n <= 0 {
 		return 0
 	}
-	take := max(0, nblocks(s.n+n)-len(s.blocks))
+	take := max(0, nblocks(s.n+n)-len(s.blocks)) + s.rec.Needs()
 	if s.shared() >= 0 {
 		take++
 	}
@@ -202,12 +217,13 @@ func (s *Seq) BlocksFor(n int) int {
 // Blocks returns the number of blocks that the sequence holds, and how many of them it shares with
 // no other: closing it frees these.
 func (s *Seq) Blocks() (held, own int) {
+	held, own = s.rec.Blocks()
 	for _, b := range s.blocks {
 		if s.m.blocks.Refs(b) == 1 {
 			own++
 		}
 	}
-	return len(s.blocks), own
+	return held + len(s.blocks), own
 }
 
 // needs returns the blocks that a pass takes. Of several sequences that share a tail block, and
@@ -217,7 +233,7 @@ func (m *Model) needs(batch []Segment) int {
 	tails := m.tails[:0]
 	for i := range batch {
 		whole, tail, n := batch[i].Rows.needs(batch[i].Tree.Len())
-		take += whole
+		take += whole + batch[i].Rows.rec.Needs()
 		slots += n
 		if tail >= 0 {
 			tails = append(tails, tail)
@@ -300,6 +316,9 @@ func (b *Branch) Commit(path []int) error {
 		}
 	}
 	s := b.seq
+	if err := s.rec.Commit(&b.rec, path); err != nil {
+		return err
+	}
 	// Parents come first, so path[i] ≥ i: a row moves down or stays, and no row is
 	// overwritten before it has moved.
 	s.dst, s.src = s.dst[:0], s.src[:0]
@@ -331,6 +350,7 @@ func (b *Branch) check() {
 func (b *Branch) close() {
 	s := b.seq
 	s.open--
+	b.rec.Close()
 	b.seq, b.tree = nil, nil
 	if b.tip {
 		s.trim()

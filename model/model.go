@@ -20,6 +20,7 @@ import (
 	"talf/model/internal/kvpool"
 	"talf/model/internal/mla"
 	"talf/model/internal/moe"
+	"talf/model/internal/recur"
 	"talf/model/safetensors"
 )
 
@@ -102,9 +103,10 @@ type Model struct {
 	norm   *compute.Norm  // final, of what the pass returns as hidden states; nil in most draft heads
 	taps   []int          // boundaries at which passes record the residual stream
 
-	moe                  *moe.Runner // of layers with experts, or nil
-	mla                  *mla.Runner // of latent attention, or nil
-	logitScale, logitCap float32     // 1 and 0: nothing happens to logits
+	moe                  *moe.Runner   // of layers with experts, or nil
+	mla                  *mla.Runner   // of latent attention, or nil
+	rec                  *recur.Runner // of recurrent layers, or nil
+	logitScale, logitCap float32       // 1 and 0: nothing happens to logits
 
 	layers []layer
 
@@ -130,8 +132,11 @@ type layer struct {
 	gateUp compute.Linear // [FFN][Hidden], gated or not
 	down   compute.Linear // [Hidden][FFN]
 
-	moe *moe.Layer // in place of gateUp and down, or nil
-	mla *mla.Layer // in place of qkv, or nil
+	moe  *moe.Layer     // in place of gateUp and down, or nil
+	mla  *mla.Layer     // in place of qkv, or nil
+	rec  *recur.Layer   // in place of qkv and attention, or nil
+	gate compute.Linear // [Heads·HeadDim][Hidden] of attention's output, or none
+	kv   int            // index among the layers with keys and values
 
 	qNorm, kNorm    *compute.Norm // of all queries and of all keys, or nil
 	oNorm, downNorm *compute.Norm // [Hidden] of what is added to the residual stream, or nil
@@ -278,7 +283,8 @@ func newModel(spec *arch.Spec, set *safetensors.Set, dev compute.Device, opt Opt
 		most = footprint.Pool(spec, dev, opt.footprint())
 	}
 	m.blocks = kvpool.New(dev, m.kv, most)
-	return m, nil
+	m.rec, err = recur.New(m.q, dev, spec, &m.blocks, m.kv.Config())
+	return m, err
 }
 
 // Spec returns the model's configuration, which the caller must not change.
@@ -301,10 +307,16 @@ func (m *Model) WeightBytes() int {
 	for i := range m.layers {
 		y := &m.layers[i]
 		n += y.o.Bytes()
-		if y.mla != nil {
+		switch {
+		case y.mla != nil:
 			n += y.mla.Bytes()
-		} else {
+		case y.rec != nil:
+			n += y.rec.Bytes()
+		default:
 			n += y.qkv.Bytes()
+		}
+		if y.gate.W != nil {
+			n += y.gate.Bytes()
 		}
 		if y.moe != nil {
 			n += y.moe.Bytes(m.spec.Mixture.Top)

@@ -396,6 +396,7 @@ func treesHaveThePlainBits(t *testing.T, dir string, class kern.Class, rounds in
 					done.Close()
 				}
 				done, doneIDs = plain.NewSeq(), slices.Clone(prefix)
+				done.KeepPast()
 				if len(prefix) > 0 {
 					must[*model.Output](t)(done.Append(ctx, prefix, nil, model.WantNone))
 				}
@@ -419,6 +420,7 @@ func treesHaveThePlainBits(t *testing.T, dir string, class kern.Class, rounds in
 			ids[i] = r.Int32N(int32(v))
 		}
 		first := &live{m.NewSeq(), ids}
+		first.s.KeepPast()
 		must[*model.Output](t)(first.s.Append(ctx, ids, nil, model.WantNone))
 		seqs := []*live{first}
 		for range 4 {
@@ -678,8 +680,14 @@ func forwardDoesNotAllocate(t *testing.T, m *model.Model) {
 	tr := randomTree(rand.New(rand.NewPCG(1, 1)), 90, 30)
 	batch := make([]model.Segment, 2)
 	path := tr.AppendPath(nil, 5)
+	other, recurrent := s, s.Resume(7) != 7 // so it only grows, and the second tree is of another
+	if recurrent {
+		other = m.NewSeq()
+		defer other.Close()
+		must[*model.Output](t)(other.Append(ctx, make([]int32, 7), nil, model.WantNone))
+	}
 	round := func() {
-		b, past := s.Branch(s.Len()), s.Branch(7)
+		b, past := s.Branch(s.Len()), other.Branch(7)
 		batch[0] = model.Segment{Rows: b, Tree: tr, Want: model.WantAll}
 		batch[1] = model.Segment{Rows: past, Tree: tr, Want: model.WantLast}
 		if _, err := m.Forward(ctx, batch); err != nil {
@@ -689,7 +697,9 @@ func forwardDoesNotAllocate(t *testing.T, m *model.Model) {
 		if err := b.Commit(path); err != nil {
 			t.Fatal(err)
 		}
-		s.Truncate(40)
+		if !recurrent {
+			s.Truncate(40)
+		}
 	}
 	for range 3 {
 		round()

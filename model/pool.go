@@ -21,13 +21,14 @@ type KVStats struct {
 	Total       int // blocks that all sequences together may take
 	Used        int // blocks of sequences, kept prefixes and branches
 	Free        int // Total − Used
+	State       int // blocks that the states of a sequence count as, which those of recurrent layers have
 	Held        int // blocks that take memory, in use or not, where the device gives memory back
 }
 
 // KV returns the state of the pool.
 func (m *Model) KV() KVStats {
 	b := &m.blocks
-	return KVStats{BlockTokens: blockLen, Total: b.Most(), Used: b.Used(), Free: b.Most() - b.Used(), Held: b.Held()}
+	return KVStats{BlockTokens: blockLen, Total: b.Most(), Used: b.Used(), Free: b.Most() - b.Used(), State: m.rec.Worth(), Held: b.Held()}
 }
 
 // PoolBytes returns the memory that the pool takes when all of its blocks are in use, less what it

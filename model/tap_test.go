@@ -384,7 +384,7 @@ func TestBitsArePinned(t *testing.T) {
 	ids := []int32{1, 7, 20, 33, 5, 5, 96, 0, 41, 12, 3, 3, 17, 88, 64, 2, 9, 31, 70, 11, 6, 54, 23, 90}
 	for _, name := range arch.Supported() {
 		c := modeltest.Of(name)
-		c.AttnBias, c.MLPBias = !slices.Contains([]string{"mistral", "qwen2", "phi3", "mixtral", "qwen2_moe"}, name), name == "llama"
+		c.AttnBias, c.MLPBias = !slices.Contains([]string{"mistral", "qwen2", "phi3", "mixtral", "qwen2_moe", "qwen3_next"}, name), name == "llama"
 		c.Window = min(c.Window, 7)
 		for _, class := range classes() {
 			m := load(t, modeltest.Random(t, c, 11), device(t, class, 2), model.Default())
@@ -405,6 +405,6 @@ var pinned = map[string]uint64{
 	"qwen3": 0xdbaae000d709b843, "gpt_neox": 0x3ce5eaedbd23e78e,
 	"gemma2": 0x5bb7b7fad49f424f, "gemma3_text": 0xfacd5665e3a3e3ef, "phi3": 0xa60cd6919d40d787, "olmo2": 0x325736cecdf2e240,
 	"granite": 0xa8923c41f4eb5a8b, "smollm3": 0x45001b323d753d0a, "starcoder2": 0x1429ccc4d702714c, "cohere2": 0x6b14eebbd8a27945,
-	"mixtral": 0xff3aa22b48eefb98, "qwen2_moe": 0x316ff90d1b9ff69, "qwen3_moe": 0xe5768195c2396618, "glm4_moe": 0x798264ec59f1fb5e,
+	"mixtral": 0xff3aa22b48eefb98, "qwen2_moe": 0x316ff90d1b9ff69, "qwen3_moe": 0xe5768195c2396618, "qwen3_next": 0x33c78c65c0bc5763, "glm4_moe": 0x798264ec59f1fb5e,
 	"gpt_oss": 0x55c196c8a2a992fe, "deepseek_v3": 0xb85f07aa70aeee54,
 }

@@ -367,7 +367,16 @@ func (l *loader) layers() {
 			return
 		}
 		y := layer{attn: compute.Attention{RotDim: s.RotatedIn(i), Window: s.Window(i), Scale: s.AttnScale, Cap: s.AttnCap}}
+		for j := range i {
+			if !s.Delta.On(j) {
+				y.kv++
+			}
+		}
 		switch {
+		case s.Delta.On(i):
+			y.rec = l.recurrent(i)
+		case s.Has(arch.QGated):
+			y.qkv, y.gate = l.gated(i)
 		case s.Latent.On():
 			y.mla = l.latent(i)
 			y.attn.Scale = mla.Scale(s)
@@ -380,10 +389,13 @@ func (l *loader) layers() {
 		default:
 			y.qkv = l.linear(i, arch.Q, arch.K, arch.V)
 		}
-		if in := l.norm(arch.InputNorm, i, s.LayerNorm); y.mla == nil {
-			y.qkv.Norm = in
-		} else {
+		switch in := l.norm(arch.InputNorm, i, s.LayerNorm); {
+		case y.mla != nil:
 			y.mla.ReadThrough(in)
+		case y.rec != nil:
+			y.rec.In.Norm, y.rec.Gates.Norm = in, in
+		default:
+			y.qkv.Norm, y.gate.Norm = in, in
 		}
 		qn, kn := l.norm(arch.QNorm, i, false), l.norm(arch.KNorm, i, false)
 		if s.NormsHeads() {
@@ -394,7 +406,11 @@ func (l *loader) layers() {
 		if p, ok := l.take(arch.Sinks, i, false); ok {
 			y.attn.Sinks = l.vector(p)
 		}
-		y.o, y.oNorm = l.linear(i, arch.O), l.norm(arch.AttnOutNorm, i, s.LayerNorm)
+		out := arch.O
+		if y.rec != nil {
+			out = arch.DeltaOut
+		}
+		y.o, y.oNorm = l.linear(i, out), l.norm(arch.AttnOutNorm, i, s.LayerNorm)
 		if s.Mixture.Sparse(i) {
 			y.moe = l.experts(i)
 			l.m.layers = append(l.m.layers, y)

@@ -74,5 +74,6 @@ func full() compute.Abilities {
 		Stash:    struct{ compute.Stasher }{},
 		Check:    struct{ compute.Checker }{},
 		Variants: struct{ compute.Varier }{},
+		Recur:    struct{ compute.Recurrer }{},
 	}
 }

@@ -258,15 +258,19 @@ type Queue struct {
 	scatter scatterTask
 	heads   headsTask
 	copies  copyTask
+	gate    gateTask
+	logs    logTask
+	delta   deltaTask
+	windows windowTask
 	normed  []float32 // Linear's normalised rows
 	rounds  roundTask
 	train   trainTasks
 }
 
 // Abilities returns what the queue can do: it trains, stashes, finds peaks, checks logits and
-// knows the variants of layers.
+// knows the variants of layers and those with states.
 func (q *Queue) Abilities() compute.Abilities {
-	return compute.Abilities{Peaks: q, Train: q, Stash: q, Check: q, Variants: q}
+	return compute.Abilities{Peaks: q, Train: q, Stash: q, Check: q, Variants: q, Recur: q}
 }
 
 // Write copies src, []float32 or []int32, to the start of dst.

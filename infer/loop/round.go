@@ -206,7 +206,7 @@ func (l *Loop) fits(h *Handle) bool {
 		n := r.length()
 		taken += blocks(n+r.seq.Tree(), kv.BlockTokens) - blocks(n-1-r.seq.Pending(), kv.BlockTokens) + 1
 	}
-	need := blocks(h.length()+1, kv.BlockTokens) + 1
+	need := blocks(h.length()+1, kv.BlockTokens) + 1 + kv.State
 	if free := kv.Free - taken; need > free {
 		// What a kept prefix has of it is there already.
 		need -= l.match(h) / kv.BlockTokens

@@ -35,7 +35,8 @@ type Cache[T any] struct {
 	drop   func(T)
 	roots  map[string]*node[T] // by tenant; those without sequences are not there
 	gone   func(tenant string, tokens []int32)
-	used   list.List // of leaves, *node[T], the most recently used first
+	resume func(value T, n int) int // how many of n tokens a sequence can continue after; nil: all
+	used   list.List                // of leaves, *node[T], the most recently used first
 	clock  uint64
 	tokens int
 }
@@ -59,12 +60,17 @@ func New[T any](limit Limit, drop func(T)) *Cache[T] {
 
 // Of returns a cache of up to entries sequences of m, which it closes when it drops them.
 func Of(m *model.Model, entries int) *Cache[*model.Seq] {
-	return New(LimitOf(m, entries), (*model.Seq).Close)
+	c := New(LimitOf(m, entries), (*model.Seq).Close)
+	c.resume = (*model.Seq).Resume
+	return c
 }
 
 // LimitOf allows up to entries sequences of m, which take at most half of its KV pool.
 func LimitOf(m *model.Model, entries int) Limit {
 	per, kv := m.PositionBytes(), m.KV()
+	if kv.State > 0 { // a kept sequence has states, too, which take another quarter at most
+		entries = min(entries, max(1, kv.Total/(4*kv.State)))
+	}
 	return Limit{Entries: entries, Bytes: max(1, int64(kv.Total)*int64(kv.BlockTokens)/2*per), PerToken: per}
 }
 
@@ -92,7 +98,8 @@ func follow[A, B any](before func(string, []int32), a *Cache[A], b *Cache[B]) fu
 		if before != nil {
 			before(tenant, tokens)
 		}
-		b.forget(tenant, tokens, a.MatchOf(tenant, tokens))
+		_, _, n := a.walk(a.roots[tenant], tokens)
+		b.forget(tenant, tokens, n)
 	}
 }
 
@@ -131,11 +138,19 @@ func (c *Cache[T]) Find(tokens []int32) (value T, n int) { return c.FindOf("", t
 // Put is PutOf for the tenant "".
 func (c *Cache[T]) Put(tokens []int32, value T) { c.PutOf("", tokens, value) }
 
-// MatchOf returns the largest number of leading tokens that a sequence of a tenant shares. It does
-// not count as a use of that sequence.
+// MatchOf returns the largest number of leading tokens that a sequence of a tenant shares, and after which it
+// can be continued. It does not count as a use of that sequence.
 func (c *Cache[T]) MatchOf(tenant string, tokens []int32) int {
-	_, _, n := c.walk(c.roots[tenant], tokens)
-	return n
+	at, _, n := c.walk(c.roots[tenant], tokens)
+	return c.usable(at, n)
+}
+
+// usable returns how many of n tokens the newest sequence at or below x can be continued after.
+func (c *Cache[T]) usable(x *node[T], n int) int {
+	if n == 0 || c.resume == nil {
+		return n
+	}
+	return c.resume(x.newest().value, n)
 }
 
 // FindOf returns the sequence of a tenant that shares most leading tokens, and their number; among equals the
@@ -143,7 +158,7 @@ func (c *Cache[T]) MatchOf(tenant string, tokens []int32) int {
 // valid until the next Put, Bound or Evict. Without a shared token n is 0 and there is no value.
 func (c *Cache[T]) FindOf(tenant string, tokens []int32) (value T, n int) {
 	at, _, n := c.walk(c.roots[tenant], tokens)
-	if n == 0 {
+	if n = c.usable(at, n); n == 0 {
 		return value, 0
 	}
 	leaf := at.newest()

@@ -208,7 +208,7 @@ func (l *LM) Rows(ctx context.Context, asks []infer.Ask) ([]infer.Row, error) {
 	for _, a := range asks {
 		// A round that is started again runs its root again.
 		if s := l.open[a.ID]; a.From == 0 && s.pending() == 0 && s.seq.Len() > 0 {
-			s.seq.Truncate(s.seq.Len() - 1)
+			s.seq.Truncate(s.seq.Resume(s.seq.Len() - 1))
 		}
 	}
 	for {

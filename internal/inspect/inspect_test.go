@@ -80,6 +80,18 @@ func TestLatentAttentionIsDescribed(t *testing.T) {
 	}
 }
 
+// So is the state of recurrent layers, which do not hold positions.
+func TestRecurrentLayersAreDescribed(t *testing.T) {
+	text, fields := describe(t, modeltest.Random(t, modeltest.Of("qwen3_next"), 1))
+	// 4 heads of 6 x 7, and two tokens of 2*2*6 + 4*7 channels
+	if want := "recurrent     1 of 2 layers: 272 numbers in memory for a sequence, none for a position\n"; !strings.Contains(text, want) {
+		t.Errorf("no %q in\n%s", want, text)
+	}
+	if fields["recurrent_layers"] != 1.0 || fields["state_elements"] != 272.0 {
+		t.Errorf("JSON %v", fields)
+	}
+}
+
 func TestADraftHeadIsDescribedInEveryLayout(t *testing.T) {
 	c := modeltest.Default()
 	spec := c.Spec().DraftFor(true)

@@ -36,7 +36,9 @@ type Model struct {
 	WindowIn  int     `json:"window_layers"` // layers with such a window
 	// KVElements are the numbers that memory holds of a position in a layer: keys and values of all heads.
 	KVElements int     `json:"kv_elements"`
-	Latent     int     `json:"kv_latent,omitempty"` // elements of the latent that keys and values are made of; 0: they are kept
+	Latent     int     `json:"kv_latent,omitempty"`        // elements of the latent that keys and values are made of; 0: they are kept
+	Recurrent  int     `json:"recurrent_layers,omitempty"` // layers without keys and values
+	State      int     `json:"state_elements,omitempty"`   // numbers that memory holds of a sequence in all of them
 	Tied       bool    `json:"tied_embeddings"`
 	BOS        int32   `json:"bos"` // -1: none
 	EOS        []int32 `json:"eos"`
@@ -83,6 +85,7 @@ func OpenModel(dir string) (*Model, error) {
 	}
 	m.KVHeads, m.HeadDim, m.FFN, m.Positions, m.Tied = s.KVHeads, s.HeadDim, s.FFN, s.MaxPos, s.Tied
 	m.KVElements, m.Latent = s.KVElements(), s.Latent.KVRank
+	m.Recurrent, m.State = s.Delta.Count(), s.Delta.StateElements()
 	m.Rope, m.Theta, m.Rotated, m.BOS, m.EOS = s.Rope.Type, s.Rope.Theta, s.Rotated(), s.BOS, s.EOS
 	for _, w := range s.Windows { // all windows of a model have the same size
 		if w > 0 {
@@ -126,6 +129,9 @@ func (m *Model) String() string {
 	p.printf("shape         hidden %d, layers %d, heads %d (%d for keys) of %d, ffn %d\n", m.Hidden, m.Layers, m.Heads, m.KVHeads, m.HeadDim, m.FFN)
 	if m.Latent > 0 {
 		p.printf("latent        keys and values from %d numbers, %d numbers in memory for a position in a layer\n", m.Latent, m.KVElements)
+	}
+	if m.Recurrent > 0 {
+		p.printf("recurrent     %d of %d layers: %d numbers in memory for a sequence, none for a position\n", m.Recurrent, m.Layers, m.State)
 	}
 	tokenizer := "tokenizer.json"
 	if m.GGUF {

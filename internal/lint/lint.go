@@ -32,7 +32,7 @@ type Rule struct {
 var Rules = []Rule{
 	{"tree/...", nil},
 	{"compute", nil},
-	{"compute/cpu/...", []string{"compute", "internal/slab"}},
+	{"compute/cpu/...", []string{"compute", "internal/detmath", "internal/slab"}},
 	{"compute/cuda/...", []string{"compute", "internal/mapped"}},
 	{"compute/computetest", []string{"compute"}},
 	{"compute/devices", []string{"compute", "compute/cpu", "compute/cpu/topology", "compute/cuda"}},

@@ -58,6 +58,7 @@ type Spec struct {
 	HeadNorms  bool    `config:"use_qk_norm,omitzero"` // of a family that may have norms of queries and keys
 	Mixture    Mixture `config:""`
 	Latent     Latent  `config:""`
+	Delta      Delta   `config:""`
 
 	Act      compute.Activation `config:"hidden_act"`            // of the feed-forward network
 	ActLimit float32            `config:"swiglu_limit,omitzero"` // of ClampedSwiGLU
@@ -111,6 +112,8 @@ func (s *Spec) RopeOf(layer int) *Rope {
 // (compute.Abilities.Variants); "": nothing.
 func (s *Spec) Variant() string {
 	switch {
+	case s.Delta.Layers != nil:
+		return "recurrent layers"
 	case s.Latent.On():
 		return "multi-head latent attention"
 	case s.AttnCap != 0 || s.LogitCap != 0:
@@ -166,6 +169,7 @@ var table = []architecture{
 	{"mixtral", "MixtralForCausalLM", "Mixtral: Mistral with experts", parseMixtral},
 	{"qwen2_moe", "Qwen2MoeForCausalLM", "Qwen 1.5 and 2 with experts, one of which all tokens read", parseQwen2MoE},
 	{"qwen3_moe", "Qwen3MoeForCausalLM", "Qwen 3 with experts", parseQwen3MoE},
+	{"qwen3_next", "Qwen3NextForCausalLM", "Qwen 3 Next: three of four layers recurrent, gated attention in the others, experts", parseQwen3Next},
 	{"glm4_moe", "Glm4MoeForCausalLM", "GLM 4.5 to 4.7: experts chosen by sigmoids, half of each head rotated", parseGLM4MoE},
 	{"deepseek_v3", "DeepseekV3ForCausalLM", "DeepSeek V3 and R1: multi-head latent attention, experts chosen by sigmoids in groups", parseDeepSeekV3},
 	{"gpt_oss", "GptOssForCausalLM", "gpt-oss: attention sinks, windows in every second layer, experts with a clamped SwiGLU", parseGPTOSS},
@@ -370,8 +374,11 @@ func (s *Spec) Validate() error {
 	if err := s.Mixture.validate(s.Layers); err != nil {
 		return err
 	}
+	if err := s.Delta.validate(s); err != nil {
+		return err
+	}
 	if s.LocalRope.Theta != 0 {
-		if err := s.LocalRope.validate(); err != nil {
+		if err := s.LocalRope.Validate(); err != nil {
 			return fmt.Errorf("windows: %w", err)
 		}
 		if s.LocalRope.Type == "longrope" {
@@ -405,7 +412,7 @@ func (s *Spec) Validate() error {
 	if s.Rope.Type == "longrope" && len(s.Rope.Short) != s.Rotated()/2 {
 		return fmt.Errorf("rope scaling short_factor has %d entries, want %d", len(s.Rope.Short), s.Rotated()/2)
 	}
-	return s.Rope.validate()
+	return s.Rope.Validate()
 }
 
 // SetSpecial sets the beginning and end tokens of s in a config.json: one end token

@@ -33,8 +33,16 @@ const (
 	QUp        Role = "query up-projection"           // rows [head][Nope, rotated]
 	KVDown     Role = "key and value down-projection" // rows [KVRank, rotated]
 	KVDownNorm Role = "norm of compressed keys and values"
-	KVUp       Role = "key and value up-projection" // rows [head][Nope, ValueDim]
-	PostNorm   Role = "post-attention norm"         // of what the feed-forward network reads
+	KVUp       Role = "key and value up-projection"   // rows [head][Nope, ValueDim]
+	QGated     Role = "query projection with gates"   // rows [head][query, gate of the output][HeadDim]
+	DeltaIn    Role = "projection of recurrent heads" // rows [key head][query, key, values, output gates]
+	DeltaGates Role = "gates of recurrent heads"      // rows [key head][steps, decays]
+	DeltaConv  Role = "convolution"                   // stored as [channels][1][tokens]
+	DeltaDecay Role = "logarithm of decays"
+	DeltaStep  Role = "bias of decays"
+	DeltaNorm  Role = "norm of recurrent heads" // without NormOffset
+	DeltaOut   Role = "output projection of recurrent heads"
+	PostNorm   Role = "post-attention norm" // of what the feed-forward network reads
 	Gate       Role = "gate projection"
 	Up         Role = "up projection"
 	GateUp     Role = "stacked gate and up projection"
@@ -85,6 +93,14 @@ const (
 	LatentSize   // KVRank and the rotated elements of a key
 	LatentUpSize // keys without rotated elements, and values: Heads·(Nope+ValueDim)
 	ValuesSize   // Heads·ValueDim
+	TwoQuery     // 2·QuerySize
+	DeltaInSize  // Channels and values once more: their gates
+	DeltaGateSize
+	DeltaChannels
+	DeltaKernel
+	DeltaHeads
+	DeltaHeadSize
+	DeltaValues
 )
 
 // A Flag is a condition that a Spec meets or does not.
@@ -138,11 +154,13 @@ type Term struct {
 // A Kind of layers.
 type Kind uint8
 
-// The kinds: all layers, those without experts and those with experts.
+// The kinds: all layers, those without experts and with them, those with attention and recurrent ones.
 const (
 	AnyLayer Kind = iota
 	DenseLayer
 	SparseLayer
+	AttentionLayer
+	RecurrentLayer
 )
 
 // A Tensor is one stored tensor of a model.
@@ -159,8 +177,11 @@ type Tensor struct {
 
 // Shape returns the tensor's shape.
 func (t Tensor) Shape() []int {
-	if t.Cols == 0 {
+	switch {
+	case t.Cols == 0:
 		return []int{t.Rows}
+	case t.Role == DeltaConv:
+		return []int{t.Rows, 1, t.Cols}
 	}
 	return []int{t.Rows, t.Cols}
 }
@@ -234,6 +255,22 @@ func (s *Spec) size(of Size) int {
 		return s.Heads * (s.Latent.Nope + s.Latent.ValueDim)
 	case ValuesSize:
 		return s.Heads * s.Latent.ValueDim
+	case TwoQuery:
+		return 2 * s.Heads * s.HeadDim
+	case DeltaInSize:
+		return s.Delta.Shape().Channels() + s.Delta.ValueHeads*s.Delta.ValueDim
+	case DeltaGateSize:
+		return 2 * s.Delta.ValueHeads
+	case DeltaChannels:
+		return s.Delta.Shape().Channels()
+	case DeltaKernel:
+		return s.Delta.Kernel
+	case DeltaHeads:
+		return s.Delta.ValueHeads
+	case DeltaHeadSize:
+		return s.Delta.ValueDim
+	case DeltaValues:
+		return s.Delta.ValueHeads * s.Delta.ValueDim
 	case TapsSize:
 		return s.Eagle3.Count() * s.TargetHidden()
 	case TapSize:
@@ -290,7 +327,7 @@ func (s *Spec) Tensors() []Tensor {
 		if layer >= 0 && !t.in(layer) {
 			return
 		}
-		if t.In != AnyLayer && (t.In == SparseLayer) != s.Mixture.Sparse(layer) {
+		if !s.isA(layer, t.In) {
 			return
 		}
 		experts := 1
@@ -346,6 +383,17 @@ func (s *Spec) Params() int {
 		}
 	}
 	return n
+}
+
+// isA reports whether a layer is of a kind.
+func (s *Spec) isA(layer int, k Kind) bool {
+	switch k {
+	case DenseLayer, SparseLayer:
+		return s.Mixture.Sparse(layer) == (k == SparseLayer)
+	case AttentionLayer, RecurrentLayer:
+		return s.Delta.On(layer) == (k == RecurrentLayer)
+	}
+	return true
 }
 
 // in reports whether layers of the given index have the tensor.

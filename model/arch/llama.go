@@ -45,7 +45,8 @@ type missing struct {
 	eps     float64 // 0: 1e-6
 	theta   float64 // of the rotary angles; 0: 10000
 	tied    bool
-	long    bool // the family has longrope
+	long    bool    // the family has longrope
+	part    float64 // of a head that is rotated; 0: all
 }
 
 // llamaLike reads the parts that Llama, Mistral and Qwen have in common: RMSNorm,
@@ -84,7 +85,7 @@ func (c *config) common(s *Spec, def missing) {
 	s.NormEps = float32(c.float("rms_norm_eps", cmp.Or(def.eps, 1e-6)))
 	s.Tied = c.bool("tie_word_embeddings", def.tied)
 	var part float64
-	s.Rope, part = c.rope([]string{"rope_theta"}, []string{"partial_rotary_factor"}, ropeDefaults{theta: cmp.Or(def.theta, 10000), part: 1, long: def.long})
+	s.Rope, part = c.rope([]string{"rope_theta"}, []string{"partial_rotary_factor"}, ropeDefaults{theta: cmp.Or(def.theta, 10000), part: cmp.Or(def.part, 1), long: def.long})
 	if s.Rope.Type == "yarn" && c.err == nil {
 		// Published configurations leave max_position_embeddings at its value before
 		// stretching, or already contain this product.

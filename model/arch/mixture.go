@@ -2,7 +2,6 @@ package arch
 
 import (
 	"fmt"
-	"strings"
 
 	"talf/internal/limits"
 )
@@ -191,12 +190,9 @@ func (c *config) qwenExperts(s *Spec, m Mixture) {
 
 // parseGLM4MoE reads GLM 4.5 and its successors (GLM-4.5 Team 2025).
 func parseGLM4MoE(c *config, s *Spec) {
-	c.common(s, missing{kvHeads: 8, maxPos: 131072, eps: 1e-5})
+	c.common(s, missing{kvHeads: 8, maxPos: 131072, eps: 1e-5, part: 0.5})
 	s.Terms = glm4MoETerms
 	c.activation("hidden_act", "hidden_act", "silu")
-	if !strings.Contains(string(c.m["rope_parameters"]), "partial_rotary_factor") && !c.has("partial_rotary_factor") && c.err == nil {
-		c.rotated(s, "partial_rotary_factor", 0.5)
-	}
 	s.QKVBias, s.HeadNorms = c.bool("attention_bias", false), c.bool("use_qk_norm", false)
 	c.deepExperts(s, deepDefaults{experts: 128, top: 8, ffn: 1408, first: 1, factor: 1, groups: 1, topGroups: 1})
 }

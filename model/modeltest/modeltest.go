@@ -133,6 +133,12 @@ func (c Config) special() map[string]any {
 		}
 	case "qwen3_moe":
 		return map[string]any{"num_experts": 7, "num_experts_per_tok": 3, "moe_intermediate_size": 24, "norm_topk_prob": true}
+	case "qwen3_next":
+		return map[string]any{
+			"num_experts": 6, "num_experts_per_tok": 3, "moe_intermediate_size": 20, "shared_expert_intermediate_size": 36, "partial_rotary_factor": 0.4,
+			"full_attention_interval": 2, "linear_num_key_heads": 2, "linear_num_value_heads": 4, "linear_key_head_dim": 6, "linear_value_head_dim": 7,
+			"linear_conv_kernel_dim": 3,
+		}
 	case "glm4_moe":
 		return map[string]any{
 			"n_routed_experts": 6, "num_experts_per_tok": 2, "moe_intermediate_size": 24, "n_group": 3, "topk_group": 2,

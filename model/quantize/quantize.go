@@ -130,9 +130,9 @@ type plan struct {
 	eight  map[string]bool // are q8 if the others become Q4
 }
 
-// plans returns the matrices that a model with weights of that type does not round, routers and, unless it has
-// BF16, the up-projection of latent attention, and those that every token's logits depend on most directly:
-// embedding and LM head.
+// plans returns the matrices that a model with weights of that type does not round, routers, gates and convolutions of
+// recurrent layers and, unless it has BF16, the up-projection of latent attention, and those that every token's logits
+// depend on most directly: embedding and LM head.
 func plans(spec *arch.Spec, as compute.DType) plan {
 	p := plan{make(map[string]bool), make(map[string]bool)}
 	specs := []*arch.Spec{spec}
@@ -142,7 +142,7 @@ func plans(spec *arch.Spec, as compute.DType) plan {
 	for _, s := range specs {
 		for _, t := range s.Tensors() {
 			switch t.Role {
-			case arch.Router, arch.SharedRouter:
+			case arch.Router, arch.SharedRouter, arch.DeltaGates, arch.DeltaConv:
 				p.stored[t.Name] = true
 			case arch.KVUp:
 				p.stored[t.Name] = as != compute.BF16

@@ -192,7 +192,7 @@ func TestWhatAMixtureDoesNotRoundStays(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer dev.Close()
-	for _, name := range []string{"mixtral", "qwen2_moe", "glm4_moe", "gpt_oss", "deepseek_v3"} {
+	for _, name := range []string{"mixtral", "qwen2_moe", "glm4_moe", "gpt_oss", "deepseek_v3", "qwen3_next"} {
 		dir := modeltest.Random(t, modeltest.Of(name), 5)
 		for _, dt := range []compute.DType{compute.Q8, compute.BF16} {
 			out := filepath.Join(t.TempDir(), "smaller")

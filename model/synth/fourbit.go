@@ -17,12 +17,12 @@ const (
 
 // FourBit returns random weights in which matrices whose rows fill whole blocks are in Q4_0, as GGUF files
 // have them: integers of −8 to 7, all as likely, times the power of two that brings their deviation closest to
-// that of RandomWeights. All else, routers too, is that of set.
+// that of RandomWeights. All else, routers and gates of recurrent layers too, is that of set.
 func FourBit(s *arch.Spec, set *safetensors.Set) *safetensors.Set {
 	var all []safetensors.Tensor
 	for i, t := range s.Tensors() {
 		x, _ := set.Tensor(t.Name)
-		if t.Cols > 0 && t.Cols%blockElems == 0 && t.Role != arch.Router {
+		if t.Cols > 0 && t.Cols%blockElems == 0 && t.Role != arch.Router && t.Role != arch.DeltaGates && t.Role != arch.DeltaConv {
 			x = safetensors.Tensor{Name: t.Name, DType: "Q4_0", Shape: []int{t.Rows, t.Cols}, Data: q4(t.Rows, t.Cols, uint64(i))}
 		}
 		all = append(all, x)

@@ -27,7 +27,7 @@ func TestPipelineOfEveryArchitecture(t *testing.T) {
 	}
 	for _, name := range []string{
 		"qwen3", "gpt-neox-parallel", "mistral-swa", "qwen2",
-		"gemma2", "gemma3_text", "phi3", "olmo2", "granite", "smollm3", "starcoder2", "cohere2", "qwen2_moe", "glm4_moe", "deepseek_v3", "gpt_oss",
+		"gemma2", "gemma3_text", "phi3", "olmo2", "granite", "smollm3", "starcoder2", "cohere2", "qwen2_moe", "qwen3_next", "glm4_moe", "deepseek_v3", "gpt_oss",
 	} {
 		t.Run(name, func(t *testing.T) {
 			dir, tmp := familyDir(t, name), t.TempDir()

@@ -74,6 +74,7 @@ func byRank(ctx context.Context, target *model.Model, h *head.Head, text *Text, 
 	n := len(x) - 1 // positions of the head
 	tseq, hseq := target.NewSeq(), h.NewSeq()
 	defer tseq.Close()
+	tseq.KeepPast() // every position is branched from
 	defer hseq.Close()
 	features, err := h.NewInputStore(n + 1)
 	if err != nil {

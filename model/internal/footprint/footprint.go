@@ -11,6 +11,7 @@ import (
 	"talf/model/arch"
 	"talf/model/internal/kvpool"
 	"talf/model/internal/mla"
+	"talf/model/internal/recur"
 )
 
 // Options are what a model's use of memory depends on beside its specification.
@@ -61,11 +62,12 @@ func Of(spec *arch.Spec, dev compute.Planner, opt Options) Footprint {
 	}
 	h, q := spec.Hidden, spec.Heads*spec.HeadDim
 	shape := KVConfig(spec, opt.KV)
-	f.KV = dev.KVBytes(shape, nblocks(opt.Positions))
+	f.KV = dev.KVBytes(shape, nblocks(opt.Positions)) + 8*int64(spec.Delta.StateElements()) // of one sequence, and before it
 	rows := int64(opt.MaxRows)
 	// The residual stream, its norm and two passes' hidden states; projections,
 	// attention and the feed-forward network; a head's inputs.
 	f.Work = 4 * rows * int64(4*h+spec.FFN)
+	f.Work += rows * recur.RowBytes(spec)
 	if spec.Latent.On() {
 		f.Work += rows * mla.RowBytes(spec)
 	} else {
@@ -97,7 +99,7 @@ func (o *Options) packed(name string) compute.DType {
 
 // KVConfig returns the shape of a model's keys and values.
 func KVConfig(spec *arch.Spec, as compute.DType) compute.KVConfig {
-	c := compute.KVConfig{Layers: spec.Layers, KVHeads: spec.KVHeads, HeadDim: spec.HeadDim, Type: as}
+	c := compute.KVConfig{Layers: spec.Layers - spec.Delta.Count(), KVHeads: spec.KVHeads, HeadDim: spec.HeadDim, Type: as}
 	if spec.Latent.On() {
 		c.KVHeads, c.HeadDim, c.Latent = mla.Shape(spec)
 	}

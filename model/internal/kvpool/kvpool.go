@@ -47,6 +47,7 @@ type Pool struct {
 	kv      compute.KV
 	most    int      // blocks that the pool may have
 	used    int      // blocks with references
+	charged int      // blocks that something else is worth
 	refs    []int32  // of every block that the store has
 	free    []uint64 // bit set of the blocks without references
 	low     int      // no word of free before this one has a bit
@@ -86,8 +87,8 @@ func New(dev compute.Device, kv compute.KV, most int) Pool {
 
 // Need makes n blocks available, or returns a *FullError and leaves the pool as it was.
 func (b *Pool) Need(n int) error {
-	full := func(err error) error { return &FullError{Need: n, Free: b.most - b.used, Total: b.most, Err: err} }
-	if n > b.most-b.used {
+	full := func(err error) error { return &FullError{Need: n, Free: b.most - b.Used(), Total: b.most, Err: err} }
+	if n > b.most-b.Used() {
 		return full(nil)
 	}
 	have := len(b.refs)
@@ -95,7 +96,7 @@ func (b *Pool) Need(n int) error {
 		return nil
 	}
 	// Growing in large steps is cheaper, but exactly enough must do if there is no more.
-	err := b.Grow(min(b.most, max(b.used+n, have+max(8, have/2))))
+	err := b.Grow(min(b.most-b.charged, max(b.used+n, have+max(8, have/2))))
 	if err != nil {
 		err = b.Grow(b.used + n)
 	}
@@ -140,8 +141,12 @@ func (b *Pool) Most() int { return b.most }
 // Bound sets Most.
 func (b *Pool) Bound(most int) { b.most = most }
 
-// Used returns the number of blocks with references.
-func (b *Pool) Used() int { return b.used }
+// Used returns the number of blocks with references, and of those that something else is worth.
+func (b *Pool) Used() int { return b.used + b.charged }
+
+// Charge says that memory outside the pool worth n blocks has been taken or, if n is negative, given
+// back: the pool may have so many fewer.
+func (b *Pool) Charge(n int) { b.charged += n }
 
 // Held returns the number of blocks that take memory, in use or not.
 func (b *Pool) Held() int {
