@@ -10,7 +10,7 @@ cold with a grammar compiled anew, warm once more. Each is the least of the roun
 work may share the machine. Needs llguidance, xgrammar, tokenizers and numpy.
 
 --llama adds llama.cpp, given its sources and where it was built (shared libraries in bin): its grammar sampler applied
-to all tokens, and the token accepted. Schemas become GBNF by the converter of llama-cpp-python, whose
+to all tokens, or to the one that is drawn, and the token accepted. Schemas become GBNF by the converter of llama-cpp-python, whose
 sources have those of llama.cpp in vendor. Needs gcc and gguf, too, or the gguf-py of the sources.
 """
 import argparse
@@ -174,6 +174,12 @@ void mask(void *s, llama_token_data *d, int n) {
 }
 int allowed(llama_token_data *d, int i) { return d[i].logit > -INFINITY; }
 void take(void *s, int i) { llama_sampler_accept(s, i); }
+int check(void *s, int i) {
+    llama_token_data d = {i, 0, 0};
+    llama_token_data_array a = {&d, 1, -1, false};
+    llama_sampler_apply(s, &a);
+    return d.logit > -INFINITY;
+}
 """
 
     def __init__(self, path, sources, build, size):
@@ -247,12 +253,31 @@ void take(void *s, int i) { llama_sampler_accept(s, i); }
         return True
 
     def accepting(self, m):
-        self.lib.clear(self.data, self.size)
-        self.lib.mask(m, self.data, self.size)
-        return self.lib.allowed(self.data, self.end)
+        return self.lib.check(m, self.end)
 
     def ready(self):
         self.lib.clear(self.data, self.size)
+
+
+class LlamaCppDrawn(LlamaCpp):
+    """What its programs do while the token that they draw first is allowed: that token alone is looked at."""
+
+    name = "llama.cpp, token drawn first"
+
+    def __init__(self, other):
+        self.__dict__.update(other.__dict__)
+
+    def mask(self, m):
+        pass
+
+    def accept(self, m, i):
+        if not self.lib.check(m, i):
+            return False
+        self.lib.take(m, i)
+        return True
+
+    def ready(self):
+        pass
 
 
 def quantiles(x):
@@ -274,7 +299,8 @@ def main():
     size = tok.get_vocab_size()
     engines = [Talf(args.grammarbench, args.tokenizer), LLGuidance(path, size), XGrammar(path, size)]
     if args.llama:
-        engines.append(LlamaCpp(path, *args.llama, size))
+        whole = LlamaCpp(path, *args.llama, size)
+        engines += [whole, LlamaCppDrawn(whole)]
     files = sorted(f for f in os.listdir(args.data) if f.endswith(".json"))
     step = max(1, len(files) // (2 * args.limit))
     best = {e.name: [[], [], []] for e in engines}
