@@ -152,6 +152,17 @@ func KindOf(path string) (Kind, error) {
 	return OtherWeights, nil
 }
 
+// KeepsFourBit reports whether some of a model's matrices are stored in blocks of 4 bits, which weights
+// as q4 keep. It is false for what cannot be opened.
+func KeepsFourBit(path string) bool {
+	set, err := openSet(path)
+	if err != nil {
+		return false
+	}
+	four := model.FourBit(set)
+	return set.Close() == nil && len(four) > 0
+}
+
 func openSet(path string) (*safetensors.Set, error) {
 	var set *safetensors.Set
 	err := checkpoints.Read(path, func(dir string) (err error) {

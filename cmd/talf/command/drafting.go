@@ -7,6 +7,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"talf/checkpoints"
+	"talf/compute"
 	"talf/infer"
 	"talf/infer/decode"
 	"talf/infer/source"
@@ -48,7 +49,8 @@ func (o *draftOptions) open(warn func(string), target *model.Model, tok *tokeniz
 	return source.NewLM(m, v, keep), m, nil
 }
 
-// loadDraft loads a language model that drafts for target, on its device.
+// loadDraft loads a language model that drafts for target, on its device. Asked for 4 bits, a model
+// that has none keeps its own type of weights: the answer does not depend on it.
 func loadDraft(path string, target *model.Model, tok *tokenizer.Tokenizer, mach *machineOptions) (*model.Model, *source.Vocab, error) {
 	dir, err := checkpoints.FindModel(path)
 	if err != nil {
@@ -56,5 +58,8 @@ func loadDraft(path string, target *model.Model, tok *tokenizer.Tokenizer, mach 
 	}
 	alone := *mach
 	alone.Layers = 0 // of the target
+	if alone.DType == checkpoints.DType(compute.Q4) && !decode.KeepsFourBit(dir) {
+		alone.DType = checkpoints.Auto // q4 would refuse it
+	}
 	return decode.LoadDraft(dir, target, tok, func(dir string) (*model.Model, error) { return alone.load(dir, target.Device()) })
 }

@@ -13,6 +13,21 @@ import (
 	"talf/model/gguf/gguftest"
 )
 
+// With --dtype q4, a draft model that is not stored in 4 bits keeps its own type of weights.
+func TestADraftOfOtherWeightsServesAFourBitModel(t *testing.T) {
+	c := talftest.TinyConfig()
+	c.Hidden, c.HeadDim, c.FFN = 64, 16, 96 // rows of whole blocks
+	target := filepath.Join(t.TempDir(), "q4")
+	talftest.OK(t, "", "quantize", "--model", talftest.TinyModel(t, c, 4), "--dtype", "q4", "--out", target)
+	args := []string{"generate", "--model", target, "--dtype", "q4", "--prompt", "the", "--max-tokens", "24", "--ignore-eos"}
+	want := talftest.OK(t, "", args...)
+	for _, draft := range []string{talftest.TinyModel(t, talftest.TinyConfig(), 5), target} {
+		if got := talftest.OK(t, "", append(args, "--draft", draft, "--method", "fixed")...); got != want || want == "" {
+			t.Errorf("with the draft model %s: %q, want %q", draft, got, want)
+		}
+	}
+}
+
 // A GGUF file stands wherever a model directory does.
 func TestPipelineOfAGGUFFile(t *testing.T) {
 	f := gguftest.Tiny(3)
