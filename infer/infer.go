@@ -159,8 +159,7 @@ type Proposal struct {
 	// whole rows of logits too.
 	Width int
 	Full  bool
-	// Allow, if not nil, says which tokens may follow a node of that tree, as in Ask, and May whether one may, for
-	// less: drafters ask it of tokens that they have without a draft model. No others are worth a node.
+	// Allow, if not nil, says which tokens may follow a node of that tree, as in Ask; May says whether one may, for less.
 	Allow func(n int) []uint64
 	May   func(n int, token int32) bool
 	// Reach is the sum of the draft's path probabilities of the nodes asked for last, 0 if the
