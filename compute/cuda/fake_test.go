@@ -21,6 +21,8 @@ import (
 // device has skip on a real one.
 const envDevice = "TALF_TEST_CUDA"
 
+var sanitizer = flag.String("sanitize", "", "check every load and store of the emulated device: address or races")
+
 // TestMain runs the tests in a process whose driver is the emulated device's: a driver is bound
 // before main.
 func TestMain(m *testing.M) {
@@ -38,13 +40,17 @@ func TestMain(m *testing.M) {
 		}
 		os.Exit(code)
 	}
+	var env []string
 	dir, err := cudatest.Driver(cudatest.Kernels())
+	if *sanitizer != "" {
+		dir, env, err = cudatest.Sanitized(cudatest.Kernels(), *sanitizer)
+	}
 	if err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		os.Exit(1)
 	}
 	cmd := exec.Command(os.Args[0], os.Args[1:]...)
-	cmd.Env = append(cudatest.Environ(os.Environ(), dir), envDevice+"=emulated")
+	cmd.Env = append(append(cudatest.Environ(os.Environ(), dir), env...), envDevice+"=emulated")
 	cmd.Stdout, cmd.Stderr = os.Stdout, os.Stderr
 	if err := cmd.Run(); err != nil {
 		fmt.Fprintln(os.Stderr, err)

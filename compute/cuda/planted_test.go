@@ -48,6 +48,40 @@ func TestPlantedBugsAreCaught(t *testing.T) {
 	}
 }
 
+// The sanitizers show what the emulated device, which runs blocks one after the other in memory of its
+// host, cannot: a read behind the last element, and stores that another block reads without a fence.
+func TestPlantedBugsAreCaughtBySanitizers(t *testing.T) {
+	needsEmulated(t)
+	if testing.Short() {
+		t.Skip("compiles the kernels four times more")
+	}
+	for _, c := range []struct {
+		name, sanitizer string
+		bug             [2]string
+		test, want      string
+	}{
+		{
+			"a read behind the last element", "address",
+			[2]string{"* inv * weight[i];\n", "* inv * weight[i] + 0 * weight[i + 1];\n"},
+			normTest + ".*", "heap-buffer-overflow",
+		},
+		{"a removed fence", "races", [2]string{"    fence();\n    last = add_ticket", "    last = add_ticket"}, sharedTest + "BF16.*", "of another block wrote"},
+		{"a fence too early", "races", [2]string{"    last = add_ticket(ticket) + 1 == splits * (a.up ? 2 : 1);\n    fence();", "    last = add_ticket(ticket) + 1 == splits * (a.up ? 2 : 1);"}, sharedTest + "BF16.*", "of another block wrote"},
+		{"a removed barrier", "races", [2]string{"wait_copies<1>(); // keys\n    barrier();", "wait_copies<1>(); // keys"}, attendTest + ".*", "of its block"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			dir, env, err := cudatest.Sanitized(plant(t, [][2]string{c.bug}), c.sanitizer)
+			if err != nil {
+				t.Fatal(err)
+			}
+			out, err := again(t, c.test, dir, env...)
+			if err == nil || !strings.Contains(out, c.want) {
+				t.Errorf("want %q: %v\n%.4000s", c.want, err, out)
+			}
+		})
+	}
+}
+
 // plant copies the kernels with changes, each of one place in one of their files.
 func plant(t *testing.T, bugs [][2]string) string {
 	t.Helper()

@@ -12,6 +12,8 @@ import (
 	"os/exec"
 	"path/filepath"
 	"runtime"
+	"slices"
+	"strings"
 
 	"golang.org/x/sys/cpu"
 )
@@ -38,15 +40,46 @@ func Kernels() string {
 }
 
 // Sources are the files in Kernels that the emulated device is made of.
-var Sources = []string{"fake/libcuda.cpp", "kernels.cu", "label.cu", "train.cu", "device.h", "emulate.h"}
+var Sources = []string{"fake/libcuda.cpp", "kernels.cu", "label.cu", "train.cu", "device.h", "emulate.h", "fake/races.h", "fake/races.cpp"}
 
 // Driver returns the directory of a libcuda.so.1 compiled from a directory of kernels with extra
 // flags. It compiles one unless it already exists.
 func Driver(kernels string, flags ...string) (string, error) {
+	return driver(kernels, flags)
+}
+
+func driver(kernels string, flags []string, uninstrumented ...string) (string, error) {
 	if cpu.X86.HasFMA { // otherwise every madd is a function call
 		flags = append([]string{"-mfma"}, flags...)
 	}
-	return library("libcuda.so.1", kernels, Sources, flags)
+	return library("libcuda.so.1", kernels, Sources, flags, uninstrumented...)
+}
+
+// Sanitizers are what Sanitized takes: "address" finds accesses beyond the bytes of an allocation or an
+// array, "races" accesses of a kernel's threads that are in no order.
+var Sanitizers = []string{"address", "races"}
+
+// Sanitized is Driver with checks of every load and store, and what the environment of a program
+// needs beside the directory.
+func Sanitized(kernels, sanitizer string) (dir string, env []string, err error) {
+	switch sanitizer {
+	case "address":
+		// Threads are fibers, of whose stacks the library knows nothing.
+		dir, err = driver(kernels, []string{"-O1", "-g1", "-fsanitize=address", "--param=asan-stack=0"})
+		if err != nil {
+			return "", nil, err
+		}
+		out, err := exec.Command("g++", "-print-file-name=libasan.so").Output()
+		lib := strings.TrimSpace(string(out))
+		if err != nil || !filepath.IsAbs(lib) {
+			return "", nil, fmt.Errorf("g++ has no libasan.so: it answers %q (%v)", lib, err)
+		}
+		return dir, []string{"LD_PRELOAD=" + lib, "ASAN_OPTIONS=detect_leaks=0"}, nil
+	case "races":
+		dir, err = driver(kernels, []string{"-O1", "-g1", "-DRACES", "-fsanitize=thread"}, "fake/races.cpp")
+		return dir, nil, err
+	}
+	return "", nil, fmt.Errorf("no sanitizer %q, want one of %q", sanitizer, Sanitizers)
 }
 
 // BLAS returns the directory of a libcublas.so.12 for the emulated device.
@@ -55,8 +88,8 @@ func BLAS() (string, error) {
 }
 
 // library returns the directory of a library compiled from sources in a directory, the first of
-// which includes the others.
-func library(name, kernels string, sources, flags []string) (string, error) {
+// which includes the others, and of those that are compiled without a sanitizer and take its place.
+func library(name, kernels string, sources, flags []string, uninstrumented ...string) (string, error) {
 	if _, err := exec.LookPath("g++"); err != nil {
 		return "", ErrNoCompiler
 	}
@@ -87,11 +120,29 @@ func library(name, kernels string, sources, flags []string) (string, error) {
 	}
 	defer os.RemoveAll(tmp)
 	out := filepath.Join(tmp, name)
-	args = append(args, "-o", out, filepath.Join(kernels, sources[0]), "-ldl")
-	if msg, err := exec.Command("g++", args...).CombinedOutput(); err != nil {
-		return "", fmt.Errorf("compile %s of the emulated device: %w\n%s", name, err, msg)
+	files := []string{filepath.Join(kernels, sources[0])}
+	for i, source := range uninstrumented {
+		files = append(files, filepath.Join(tmp, fmt.Sprint(i, ".o")))
+		plain := slices.DeleteFunc(slices.Clone(args), func(a string) bool { return a == "-shared" || strings.HasPrefix(a, "-fsanitize") })
+		if err := compile(append(plain, "-c", "-o", files[i+1], filepath.Join(kernels, source))); err != nil {
+			return "", err
+		}
+	}
+	if len(uninstrumented) > 0 { // the linker would add the sanitizer's library
+		args = append(args, "-nodefaultlibs", "-Wl,-z,defs")
+		files = append(files, "-lstdc++", "-lm", "-lc", "-lgcc", "-lgcc_eh", "-lc")
+	}
+	if err := compile(append(append(args, "-o", out), append(files, "-ldl")...)); err != nil {
+		return "", err
 	}
 	return dir, os.Rename(out, lib)
+}
+
+func compile(args []string) error {
+	if msg, err := exec.Command("g++", args...).CombinedOutput(); err != nil {
+		return fmt.Errorf("compile the emulated device: %w\n%s", err, msg)
+	}
+	return nil
 }
 
 // Environ returns env with the driver in dir found first.

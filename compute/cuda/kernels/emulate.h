@@ -13,6 +13,9 @@
 #ifndef __x86_64__
 #include <ucontext.h>
 #endif
+#ifdef RACES
+#include "fake/races.h"
+#endif
 
 #define KERNEL extern "C"
 #define DEVICE static inline
@@ -81,8 +84,24 @@ static void yield() { swapcontext(&lanes[current].context, &scheduler); }
 static void resume(Lane &l) { swapcontext(&scheduler, &l.context); }
 #endif
 
+// An Emulator is in scope while a thread runs the emulator's own code: none of it is the kernel's.
+struct Emulator {
+#ifdef RACES
+  Emulator() { races_emulator(); }
+  ~Emulator() { leave(); }
+  static void leave() { races_kernel(current, block_turn, lanes[current].stack.data(), stack_size); }
+#else
+  Emulator() {}
+  static void leave() {}
+#endif
+};
+
 static void entry() {
+  Emulator::leave();
   (*body)();
+#ifdef RACES
+  races_emulator();
+#endif
   lanes[current].done = true;
   live--;
   for (;;) yield();
@@ -111,11 +130,16 @@ static void prepare(Lane &l) {
   l.groups[0].clear();
 }
 
-// launch runs f for every thread of a grid, block after block. It reports
+// launch runs f, a kernel of this name, for every thread of a grid, block after block. It reports
 // whether all threads of every block met the same barriers.
-static bool launch(const int g[3], int n, const std::function<void()> &f) {
+static bool launch(const char *name, const int g[3], int n, const std::function<void()> &f) {
   if (n < 1 || n > most_threads || n % 32) return false;
   threads = n;
+#ifdef RACES
+  races_launch(name, n);
+#else
+  (void)name;
+#endif
   body = &f;
   if (lanes.size() < (size_t)n) lanes.resize(n);
   std::vector<int> order(n);
@@ -135,6 +159,9 @@ static bool launch(const int g[3], int n, const std::function<void()> &f) {
     block[0] = (int)(at % g[0]);
     block[1] = (int)(at / g[0] % g[1]);
     block[2] = (int)(at / g[0] / g[1]);
+#ifdef RACES
+    races_block(block[0], block[1], block[2]);
+#endif
     memset(warp_count, 0, sizeof warp_count);
     block_count = 0;
     live = n;
@@ -194,6 +221,7 @@ DEVICE int blocks_x() { return emulate::grid[0]; }
 
 DEVICE void barrier() {
   using namespace emulate;
+  Emulator own;
   int turn = block_turn;
   if (++block_count == threads) {
     block_count = 0;
@@ -224,6 +252,7 @@ DEVICE u64 as_bits(double f) {
   return v;
 }
 DEVICE float shfl_xor(float v, int m) {
+  emulate::Emulator own;
   emulate::Exchange &x = emulate::exchange();
   int l = emulate::current & 31;
   x.in[l][0] = as_bits(v);
@@ -262,14 +291,22 @@ DEVICE float load_global(const float *p) { return *p; }
 
 DEVICE void copy16(void *to, const void *from, bool ok) {
   if (((u64)to | (u64)from) & 15) emulate::unaligned("copy to shared memory");
+  emulate::Emulator own;
   emulate::lanes[emulate::current].groups.back().push_back({to, from, ok});
 }
-DEVICE void commit_copies() { emulate::lanes[emulate::current].groups.emplace_back(); }
+DEVICE void commit_copies() {
+  emulate::Emulator own;
+  emulate::lanes[emulate::current].groups.emplace_back();
+}
 template <int n>
 DEVICE void wait_copies() {
+  emulate::Emulator own;
   auto &q = emulate::lanes[emulate::current].groups;
   while ((int)q.size() - 1 > n) {
     for (auto &c : q.front()) {
+#ifdef RACES
+      races_copy(c.to, c.from, c.ok);
+#endif
       if (c.ok)
         memcpy(c.to, c.from, 16);
       else
@@ -283,6 +320,7 @@ DEVICE void wait_copies() {
 // 2t, 2t+1, 2t+8 and 2t+9, and column g of b at those rows.
 DEVICE void mma(float c[4], const U4 &a, u32 b0, u32 b1) {
   using namespace emulate;
+  Emulator own;
   Exchange &x = exchange();
   int l = current & 31;
   u64 *in = x.in[l];
@@ -319,5 +357,16 @@ DEVICE void mma(float c[4], const U4 &a, u32 b0, u32 b1) {
   for (int e = 0; e < 4; e++) c[e] = x.out[l][e];
 }
 
-DEVICE void fence() {}
-DEVICE u32 add_ticket(u32 *p) { return (*p)++; }
+DEVICE void fence() {
+  emulate::Emulator own;
+#ifdef RACES
+  races_fence();
+#endif
+}
+DEVICE u32 add_ticket(u32 *p) {
+  emulate::Emulator own;
+#ifdef RACES
+  races_ticket(p);
+#endif
+  return (*p)++;
+}

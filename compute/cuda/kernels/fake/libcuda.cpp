@@ -42,7 +42,7 @@ struct Kernel {
         int x = g[0], y = g[1], z = g[2];                                                  \
         return [=] {                                                                       \
           int g[3] = {x, y, z};                                                            \
-          return emulate::launch(g, n, [&] { name(a); });                                  \
+          return emulate::launch(#name, g, n, [&] { name(a); });                                  \
         };                                                                                 \
       }                                                                                    \
     }                                                                                      \
@@ -193,7 +193,12 @@ API(cuMemGetInfo_v2)(size_t *f, size_t *t) {
 }
 
 // Behind an allocation lies a mark that freeing it looks for.
-enum { mark_size = 64, mark = 0xa5 };
+#ifdef __SANITIZE_ADDRESS__ // which sees every access beyond the last byte
+enum { mark_size = 0, mark = 0, grain = 1 };
+#else
+enum { mark_size = 64, mark = 0xa5, grain = 256 };
+#endif
+static size_t padded(size_t n) { return (n + mark_size + grain - 1) / grain * grain; }
 API(cuMemAlloc_v2)(u64 *p, size_t n) {
   LOCK;
   if (failure) return failure;
@@ -202,7 +207,7 @@ API(cuMemAlloc_v2)(u64 *p, size_t n) {
   if (capturing) return 900;
   trace("alloc", n);
   if (used + n > (size_t)setting("TALF_FAKE_MEMORY", 1 << 30)) return out_of_memory;
-  size_t size = (n + mark_size + 255) & ~(size_t)255;
+  size_t size = padded(n);
   if (null_driver) { // memory that nobody touches takes none
     void *m = mmap(nullptr, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     if (m == MAP_FAILED) return out_of_memory;
@@ -211,7 +216,8 @@ API(cuMemAlloc_v2)(u64 *p, size_t n) {
     used += n;
     return success;
   }
-  u8 *q = (u8 *)aligned_alloc(256, size);
+  u8 *q;
+  if (posix_memalign((void **)&q, 256, size)) return out_of_memory;
   memset(q, 0xff, n); // NaN
   memset(q + n, mark, mark_size);
   *p = (u64)q;
@@ -225,7 +231,7 @@ API(cuMemFree_v2)(u64 p) {
   auto it = allocations.find(p);
   if (it == allocations.end()) return invalid_value;
   if (null_driver) {
-    munmap((void *)p, (it->second + mark_size + 255) & ~(size_t)255);
+    munmap((void *)p, padded(it->second));
     used -= it->second;
     allocations.erase(it);
     return success;

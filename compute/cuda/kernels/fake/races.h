@@ -1,0 +1,15 @@
+// What the emulated device tells races.cpp.
+#pragma once
+extern "C" {
+#pragma GCC visibility push(hidden)
+void races_launch(const char *kernel, int threads);
+void races_block(int x, int y, int z);
+// The emulator's own code runs, or a thread's, after this many barriers.
+void races_emulator();
+void races_kernel(int thread, int barriers, const void *stack, unsigned long size);
+// A thread's copy to shared memory lands, it passes a fence, or takes a ticket.
+void races_copy(void *to, const void *from, bool ok);
+void races_fence();
+void races_ticket(const void *ticket);
+#pragma GCC visibility pop
+}
