@@ -63,6 +63,7 @@ func TestMachineCode(t *testing.T) {
 			t.Errorf("docs/gpu.md lacks the table of %s:\n%s", what, table)
 		}
 	}
+	t.Run("predictions", func(t *testing.T) { predictions(t, code["sm_90"]) })
 }
 
 // What TestMachineCode looks for is found where it is.

@@ -1,0 +1,268 @@
+//go:build gpu && linux && cgo
+
+package cuda_test
+
+import (
+	"bytes"
+	"flag"
+	"fmt"
+	"os"
+	"strconv"
+	"strings"
+	"testing"
+)
+
+const predictionsFile = "../../docs/gpu/predictions.md"
+
+var writePredictions = flag.Bool("predictions", false, "write docs/gpu/predictions.md")
+
+// An H100 SXM as we take it to be: published rates, which docs/gpu/predictions.md repeats.
+const (
+	h100SMs       = 132
+	h100Clock     = 1.755e9 // Hz
+	h100Copy      = 3.0e12  // bytes per second of device memory
+	h100L2        = 5.5e12  // bytes per second from L2 to the multiprocessors
+	h100HMMA      = 613e12  // FLOP/s of mma.sync in bf16
+	h100FMA       = h100SMs * 128 * 2 * h100Clock
+	h100Issue     = h100SMs * 4 * h100Clock // instructions of warps per second
+	h100Library   = 700e12                  // FLOP/s of cuBLAS in bf16
+	h100Launch    = 1.5e-6                  // seconds between kernels of a graph that depend on each other
+	h100Registers = 65536
+	h100Shared    = 227 << 10
+)
+
+// fits returns the blocks of a multiprocessor. Registers go to warps in units of 256, shared memory
+// to blocks in units of 128 bytes, behind 1024 of the driver's.
+func (k *machineKernel) fits(threads int) int {
+	registers, _ := strconv.Atoi(k.registers)
+	shared, _ := strconv.Atoi(k.shared)
+	warp := (registers*32 + 255) / 256 * 256
+	return min(32, 2048/threads, h100Registers/(warp*threads/32), h100Shared/((shared+1024+127)/128*128))
+}
+
+// A cost is what a piece of work asks of every resource.
+type cost struct {
+	memory, l2   float64 // bytes
+	tensor, fma  float64 // operations
+	library      float64 // operations of cuBLAS
+	instructions float64 // of warps, in hot loops
+	kernels      float64
+}
+
+func (c cost) times(n float64) cost {
+	return cost{c.memory * n, c.l2 * n, c.tensor * n, c.fma * n, c.library * n, c.instructions * n, c.kernels * n}
+}
+
+func (c cost) plus(d cost) cost {
+	return cost{c.memory + d.memory, c.l2 + d.l2, c.tensor + d.tensor, c.fma + d.fma, c.library + d.library, c.instructions + d.instructions, c.kernels + d.kernels}
+}
+
+// row formats c: seconds of each resource in milliseconds, and the one that is longest.
+func (c cost) row(what string) string {
+	names := []string{"memory", "L2", "tensor cores", "FMA", "issue"}
+	seconds := []float64{c.memory / h100Copy, c.l2 / h100L2, c.tensor/h100HMMA + c.library/h100Library, c.fma / h100FMA, c.instructions / h100Issue}
+	longest := 0
+	var b strings.Builder
+	fmt.Fprintf(&b, "| %s | %.2f | %.2f |", what, c.memory/1e9, (c.tensor+c.fma+c.library)/1e12)
+	for i, s := range seconds {
+		fmt.Fprintf(&b, " %.2f |", 1e3*s)
+		if s > seconds[longest] {
+			longest = i
+		}
+	}
+	gaps := c.kernels * h100Launch
+	fmt.Fprintf(&b, " %.2f | %s | %.2f | not measured |\n", 1e3*gaps, names[longest], 1e3*(seconds[longest]+gaps))
+	return b.String()
+}
+
+// shapes of an 8B Llama.
+const (
+	shapeHidden, shapeQKV, shapeFFN, shapeVocab, shapeLayers = 4096, 6144, 14336, 128256, 32
+	shapeHeads, shapeKVHeads, shapeDim                       = 32, 8, 128
+)
+
+// A predictor has the machine code for sm_90.
+type predictor map[string]*machineKernel
+
+// linear is a product of n rows by a weight in bf16.
+func (p predictor) linear(out, in, n int) cost {
+	rows := 8
+	for rows < n && rows < 64 {
+		rows *= 2
+	}
+	blocks := float64((n + rows - 1) / rows)
+	hot := p["linear_bf16_"+strconv.Itoa(rows)].hot()
+	products := float64(count(hot, "HMMA"))
+	weight := 2 * float64(out) * float64(in)
+	tensor := 2 * 2 * float64(out) * float64(in) * float64(rows) * blocks // two planes
+	return cost{
+		memory: weight, // other blocks of rows find it in L2
+		l2:     blocks * (weight + float64(out/32)*float64(in)*float64(rows)*4),
+		tensor: tensor, instructions: tensor / (2 * 16 * 8 * 16) / products * float64(len(hot)),
+		kernels: 2,
+	}
+}
+
+// attend is attention of n rows that share their positions.
+func (p predictor) attend(n, positions int) cost {
+	return cost{
+		memory: 2 * 2 * shapeKVHeads * shapeDim * float64(positions),
+		fma:    4 * shapeHeads * shapeDim * float64(positions) * float64(n), kernels: 3,
+	}
+}
+
+func (p predictor) layer(n, positions int) cost {
+	return p.linear(shapeQKV, shapeHidden, n).plus(p.linear(shapeHidden, shapeHidden, n)).plus(p.linear(2*shapeFFN, shapeHidden, n)).
+		plus(p.linear(shapeHidden, shapeFFN, n)).plus(p.attend(n, positions))
+}
+
+func (p predictor) pass(n, positions int) cost {
+	top := cost{memory: 4 * shapeVocab * float64(n), kernels: 3}
+	return p.layer(n, positions).times(shapeLayers).plus(p.linear(shapeVocab, shapeHidden, n)).plus(top)
+}
+
+// library is labelling of n rows: every product by cuBLAS, in two planes, of weights that are unpacked for it.
+func (p predictor) library(n, positions int) cost {
+	weights := float64(shapeLayers*(shapeQKV*shapeHidden+shapeHidden*shapeHidden+3*shapeFFN*shapeHidden) + shapeVocab*shapeHidden)
+	c := cost{memory: 2 * 3 * weights, library: 2 * 2 * weights * float64(n), kernels: 32 * 20}
+	c.memory += 4 * shapeVocab * float64(n)
+	attend := p.attend(n, positions/2) // on average
+	return c.plus(attend.times(shapeLayers))
+}
+
+// train is a step of n positions of a head of one layer, forward and backward, products by one kernel.
+func (p predictor) train(n int, kernel, op string, flops float64) cost {
+	own := float64(2*shapeHidden*shapeHidden + shapeQKV*shapeHidden + shapeHidden*shapeHidden + 3*shapeFFN*shapeHidden)
+	work := (6*own + 4*shapeVocab*shapeHidden) * float64(n)
+	k := p[kernel]
+	var hot []instruction
+	for _, l := range k.loops() {
+		if code := k.code[l[0]:l[1]]; count(code, op) >= 32 {
+			hot = code
+			break
+		}
+	}
+	c := cost{
+		memory: own*4*(3+7) + 3*4*shapeVocab*shapeHidden + 6*4*shapeVocab*float64(n), kernels: 60, // gradients and moments are read and written
+		instructions: work / flops / float64(count(hot, op)) * float64(len(hot)),
+	}
+	if op == "HMMA" {
+		c.tensor = work
+	} else {
+		c.fma = work
+	}
+	return c
+}
+
+// predictions holds docs/gpu/predictions.md to what follows from the machine code and the shapes.
+// -predictions writes it.
+func predictions(t *testing.T, kernels []*machineKernel) {
+	p := predictor{}
+	var b bytes.Buffer
+	b.WriteString(predictionsHead)
+	for _, k := range kernels {
+		p[k.name] = k
+		threads := 256
+		switch {
+		case strings.HasPrefix(k.name, "attend_b"), strings.HasPrefix(k.name, "attend_f"), k.name == "tree_attend", k.name == "tree_queries":
+			threads = 128
+		case k.name == "tree_keys", strings.HasPrefix(k.name, "linear_"), strings.HasPrefix(k.name, "gemm_"), strings.HasPrefix(k.name, "topk_"), k.name == "split_rows":
+		default:
+			continue
+		}
+		per := "–"
+		if hot := k.hot(); hot != nil {
+			per = fmt.Sprintf("%.1f", float64(len(hot))/float64(count(hot, "HMMA")))
+		}
+		n := k.fits(threads)
+		fmt.Fprintf(&b, "| `%s` | %s | %s | %d | %d | %d%% | %s |\n", k.name, k.registers, k.shared, n, n*threads/32, 100*n*threads/2048, per)
+	}
+	b.WriteString(predictionsWork)
+	head := p.linear(shapeHidden, 2*shapeHidden, 10).plus(p.layer(10, 1024)).plus(p.linear(shapeVocab, shapeHidden, 10)).plus(cost{memory: 10 * 4 * shapeVocab, kernels: 5})
+	for _, w := range []struct {
+		what string
+		cost cost
+	}{
+		{"decode, 1 row after 1024 positions", p.pass(1, 1024)},
+		{"16 rows", p.pass(16, 1024)},
+		{"60 rows", p.pass(60, 1024)},
+		{"a draft step: a head of one layer, 10 rows", head},
+		{"prefill, 512 rows, own products", p.pass(512, 256)},
+		{"labelling, 2048 rows, cuBLAS in two planes", p.library(2048, 2048)},
+		{"training a head, 4096 positions, f32", p.train(4096, "gemm_f32_packed", "FFMA", 2*32)},
+		{"training a head, 4096 positions, bf16", p.train(4096, "gemm_bf16_packed", "HMMA", 2*16*8*16)},
+	} {
+		b.WriteString(w.cost.row(w.what))
+	}
+	b.WriteString(predictionsTail)
+	if *writePredictions {
+		if err := os.WriteFile(predictionsFile, b.Bytes(), 0o644); err != nil {
+			t.Fatal(err)
+		}
+		return
+	}
+	if got, err := os.ReadFile(predictionsFile); err != nil || !bytes.Equal(got, b.Bytes()) {
+		t.Errorf("%s is not what the machine code gives (%v); -predictions writes it:\n%s", predictionsFile, err, &b)
+	}
+}
+
+// The blocks of a multiprocessor are those that NVIDIA's occupancy calculator gives.
+func TestBlocksOfAMultiprocessor(t *testing.T) {
+	for _, c := range []struct{ registers, shared, threads, want int }{
+		{32, 0, 256, 8}, {128, 0, 256, 2}, {70, 33796, 256, 3}, {255, 0, 256, 1}, {154, 27648, 128, 3}, {16, 100 << 10, 128, 2}, {16, 0, 32, 32},
+	} {
+		k := machineKernel{registers: strconv.Itoa(c.registers), shared: strconv.Itoa(c.shared)}
+		if got := k.fits(c.threads); got != c.want {
+			t.Errorf("%d registers and %d bytes, %d threads: %d blocks, want %d", c.registers, c.shared, c.threads, got, c.want)
+		}
+	}
+}
+
+const predictionsHead = `# Predictions for an H100
+
+Nothing here has been measured. These are bounds to hold the first measurements against: what each resource needs if it alone
+limited the work, from the shapes and from the machine code for sm_90. A kernel that is far slower than its bound waits for
+something that the bound does not know, as a rule the latency of memory.
+
+    PTXAS=… NVDISASM=… go test -tags gpu -run MachineCode ./compute/cuda -predictions
+
+writes this file; without -predictions the test compares it. Both programs are those of ` + "`.ci/run cuda`" + `.
+
+## Kernels
+
+Registers and bytes of shared memory are ptxas's. Blocks and warps are those that fit a multiprocessor with 65,536 registers, 227 KiB of
+shared memory and 64 warps. The last column is instructions for one product of tensor cores (m16n8k16) in the innermost loop with products.
+
+| kernel | registers | shared memory | blocks | warps | occupancy | instructions per product |
+|---|---|---|---|---|---|---|
+`
+
+const predictionsWork = `
+## Work
+
+An 8B Llama: 32 layers of 4096, 32 heads and 8 of keys, 14,336 in the MLP, 128,256 tokens; weights, keys and values in bf16. GB are bytes
+of device memory, TFLOP are all operations, both planes of activations included. The next columns are milliseconds of each
+resource by itself; gaps are what lies between kernels.
+
+| work | GB | TFLOP | memory | L2 | tensor cores | FMA | issue | gaps | limited by | bound, ms | measured, ms |
+|---|---|---|---|---|---|---|---|---|---|---|---|
+`
+
+const predictionsTail = `
+## Method
+
+- Rates: 3.0 TB/s of a copy, 5.5 TB/s from L2, 613 TFLOP/s of mma.sync in bf16 (62% of the dense peak, which needs wgmma), 700 TFLOP/s of
+  cuBLAS, 132 multiprocessors at 1.755 GHz with 128 FMA and 4 instructions of warps a cycle, 1.5 µs between dependent kernels of a graph.
+  All are published or commonly reported figures of the H100 SXM with HBM3.
+- Products of few rows: a weight is read once from memory, and once from L2 for every block of rows. Every warp reads the rows' fragments for its
+  own slice, 4 bytes an element, for each group of 32 outputs. Rows are rounded up to 8, 16, 32 or multiples of 64. Instructions are those of the
+  hot loop alone.
+- Attention: keys and values are read once for all rows; 4 operations for each element of a head and position, all of them FMA. Prefill
+  and labelling see half of their positions on average.
+- Labelling: every weight is read, unpacked and read again; two planes double the products.
+- Training: 6 operations for each weight of the head and 4 for each of the LM head, which does not learn. All in f32: the head's weights
+  are read three times, gradients and moments read and written seven times in all, the LM head read three times, and logits or their gradients
+  read or written six times.
+- Left out: norms, top-k's selection, softmax, quantisation of the grid over multiprocessors, and the host
+  ([host time](../gpu.md#host-time)).
+`
