@@ -167,8 +167,7 @@ type Proposal struct {
 	Reach float64
 }
 
-// A Draw is a way to choose the children of a node. A verifier is lossless with
-// some of them.
+// A Draw is a way to choose the children of a node. A verifier is lossless with some of them.
 type Draw uint8
 
 // The ways.
@@ -326,8 +325,7 @@ type Verdict struct {
 	Next int32 // the target's own token after Path
 }
 
-// A Round is a scored proposal and its verdict, for observers. It is valid during
-// the call.
+// A Round is a scored proposal and its verdict, for observers. It is valid during the call.
 type Round struct {
 	Proposal *Proposal
 	Scores   Scores
