@@ -94,16 +94,16 @@ func (f *File) config() (map[string]any, *family, error) {
 	if err != nil {
 		return nil, nil, err
 	}
+	k, a := f.reader(), fam.Arch+"."
 	embed, rows := f.info("token_embd.weight"), 0
 	switch {
 	case embed != nil && len(embed.dims) == 2:
 		rows = embed.dims[0]
 	case embed == nil && fam.Arch == HeadArch: // it uses its target's
-		rows = f.headRows()
+		rows = k.count(a+"vocab_size", k.tokenCount())
 	default:
 		return nil, nil, fmt.Errorf("%s: no matrix \"token_embd.weight\": a file with a vocabulary only?", f.Path)
 	}
-	k, a := f.reader(), fam.Arch+"."
 	layers := k.count(a+"block_count", required)
 	heads := k.layered(a+"attention.head_count", required, layers)
 	c := map[string]any{
@@ -127,7 +127,7 @@ func (f *File) config() (map[string]any, *family, error) {
 	fam.Config(k, c)
 	n := k.tokenCount()
 	if n > rows {
-		k.bad("tokenizer.ggml.tokens", "at most %d tokens, the rows of token_embd.weight", embed.dims[0])
+		k.bad("tokenizer.ggml.tokens", "at most %d tokens, as many as there are rows of token_embd.weight, or as vocab_size says", rows)
 	}
 	if bos := k.token("tokenizer.ggml.bos_token_id", rows); bos >= 0 {
 		c["bos_token_id"] = bos

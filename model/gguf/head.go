@@ -108,12 +108,6 @@ func headConfig(k *reader, c map[string]any) {
 	c["eagle_aux_hidden_state_layer_ids"] = ids
 }
 
-// headRows returns the number of the target's tokens: that of the embedding, if there is one.
-func (f *File) headRows() int {
-	k := f.reader()
-	return k.count(HeadArch+".vocab_size", k.tokenCount())
-}
-
 // offsets returns the draft vocabulary of t as a directory has it.
 func (t *info) offsets() []byte {
 	out := make([]byte, 0, len(t.data))
