@@ -1,6 +1,7 @@
 package checkpoints
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -8,6 +9,7 @@ import (
 	"path/filepath"
 
 	"talf/model"
+	"talf/model/arch"
 	"talf/model/gguf"
 	"talf/model/head"
 )
@@ -65,7 +67,7 @@ func Find(path string) (string, error) {
 		return "", err
 	}
 	if d == "" {
-		return "", fmt.Errorf("%s: neither a %s nor a finished checkpoint", path, ConfigFile)
+		return "", cmp.Or(arch.HintGGUF(path), fmt.Errorf("%s: neither a %s nor a finished checkpoint", path, ConfigFile))
 	}
 	return d, nil
 }

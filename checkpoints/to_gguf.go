@@ -59,8 +59,7 @@ func asGGUF(d *Draft, c *ExportConfig, ts []safetensors.Tensor) (string, *write.
 		h.More = append(h.More, write.Text(key, tie[key]))
 	}
 	f, err := h.File()
-	name := map[string]string{"float32": "F32", "float16": "F16", "bfloat16": "BF16"}[dtypeOf(ts)]
-	return "eagle3-" + name + ".gguf", f, err
+	return "eagle3-" + map[string]string{"float32": "F32", "float16": "F16", "bfloat16": "BF16"}[dtypeOf(ts)] + ".gguf", f, err
 }
 
 // exportFile is Export for formats of one file.

@@ -88,6 +88,9 @@ func TestAHeadTakesTheTokenizerOfAGGUFTarget(t *testing.T) {
 		t.Fatal(err)
 	}
 	file := filepath.Join(out, "eagle3-BF16.gguf")
+	if _, err := FindDraft(out); err == nil || !strings.Contains(err.Error(), "a GGUF file, such as "+file) {
+		t.Errorf("the file's directory: %v, want an error that names the file", err)
+	}
 	got, err := gguf.Tokenizer(file)
 	if diff := cmp.Diff(of, got); err != nil || diff != "" || len(of) < 6 {
 		t.Errorf("%v (-target's +head's)\n%s", err, diff)
