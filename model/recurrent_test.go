@@ -120,3 +120,32 @@ func TestRecurrentStatesAreThoseOfNewSequences(t *testing.T) {
 		t.Errorf("%d sequences were cut in their middle, states were thinned out: %v; want both", inside, thinned)
 	}
 }
+
+// States of tokens that were cut away are gone, also where a full pool keeps no new ones in their place.
+func TestStatesAreCutWithTheirTokens(t *testing.T) {
+	opt := model.Default()
+	opt.KVBlocks = 24
+	m := load(t, modeltest.Random(t, modeltest.Of("qwen3_next"), 1), device(t, kern.Best(), 1), opt)
+	run := func(s *model.Seq, token int32, n int) {
+		ids := make([]int32, n)
+		for i := range ids {
+			ids[i] = token
+		}
+		must[*model.Output](t)(s.Append(t.Context(), ids, nil, model.WantNone))
+	}
+	s, other := m.NewSeq(), m.NewSeq()
+	defer s.Close()
+	defer other.Close()
+	run(s, 1, 200)
+	if n := s.Resume(150); n != 128 {
+		t.Fatalf("200 tokens can be cut to %d, want 128", n)
+	}
+	s.Truncate(64)
+	for m.KV().Free > 6 { // 5 for 136 tokens, and one for their state
+		run(other, 2, 1)
+	}
+	run(s, 3, 136)
+	if n := s.Resume(150); n != 64 {
+		t.Errorf("other tokens can be cut to %d, want 64: the pool has no room for another state", n)
+	}
+}
