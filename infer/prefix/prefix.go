@@ -141,29 +141,50 @@ func (c *Cache[T]) Put(tokens []int32, value T) { c.PutOf("", tokens, value) }
 // MatchOf returns the largest number of leading tokens that a sequence of a tenant shares, and after which it
 // can be continued. It does not count as a use of that sequence.
 func (c *Cache[T]) MatchOf(tenant string, tokens []int32) int {
-	at, _, n := c.walk(c.roots[tenant], tokens)
-	return c.usable(at, n)
+	_, n := c.best(tenant, tokens)
+	return n
 }
 
-// usable returns how many of n tokens the newest sequence at or below x can be continued after.
-func (c *Cache[T]) usable(x *node[T], n int) int {
-	if n == 0 || c.resume == nil {
-		return n
-	}
-	return c.resume(x.newest().value, n)
-}
-
-// FindOf returns the sequence of a tenant that shares most leading tokens, and their number; among equals the
+// FindOf returns the sequence of a tenant that MatchOf is about, and the number of tokens; among equals the
 // most recently used. That makes it the most recently used of all. The value stays the cache's,
 // valid until the next Put, Bound or Evict. Without a shared token n is 0 and there is no value.
 func (c *Cache[T]) FindOf(tenant string, tokens []int32) (value T, n int) {
-	at, _, n := c.walk(c.roots[tenant], tokens)
-	if n = c.usable(at, n); n == 0 {
+	leaf, n := c.best(tenant, tokens)
+	if n == 0 {
 		return value, 0
 	}
-	leaf := at.newest()
 	c.use(leaf)
 	return leaf.value, n
+}
+
+// best returns the sequence of those that share most leading tokens which can be continued after most of them. So
+// it finds one also after the tokens that it returned the number of.
+func (c *Cache[T]) best(tenant string, tokens []int32) (leaf *node[T], n int) {
+	at, _, shared := c.walk(c.roots[tenant], tokens)
+	switch {
+	case shared == 0:
+		return nil, 0
+	case c.resume == nil:
+		return at.newest(), shared
+	}
+	for e := c.used.Front(); e != nil; e = e.Next() {
+		x := e.Value.(*node[T])
+		if !x.below(at) {
+			continue
+		}
+		if m := c.resume(x.value, shared); m > n {
+			leaf, n = x, m
+		}
+	}
+	return leaf, n
+}
+
+// below reports whether x is y or below it.
+func (x *node[T]) below(y *node[T]) bool {
+	for x != nil && x != y {
+		x = x.up
+	}
+	return x == y
 }
 
 // PutOf hands over a tenant's value for tokens, which are copied, and evicts what then exceeds the
