@@ -704,7 +704,15 @@ func forwardDoesNotAllocate(t *testing.T, m *model.Model) {
 	for range 3 {
 		round()
 	}
-	if n := testing.AllocsPerRun(20, round); n != 0 {
+	// Other goroutines' allocations count, too, but not time after time.
+	n := testing.AllocsPerRun(20, round)
+	for range 2 {
+		if n == 0 {
+			return
+		}
+		n = testing.AllocsPerRun(20, round)
+	}
+	if n != 0 {
 		t.Errorf("%v allocations per pass, want none", n)
 	}
 }

@@ -32,7 +32,7 @@ var headNorms = []Term{
 // head_dim does not decide.
 func (c *config) gemma(s *Spec, def missing, attnCap, logitCap float64) {
 	c.common(s, def)
-	s.Act, s.NormOffset = compute.GELUTanh, true
+	s.Act, s.NormOffset = compute.GELUTanh, !c.bool("norms_include_one", false) // GGUF files have them so
 	c.activation("hidden_activation", "hidden_act", "gelu_pytorch_tanh")
 	c.attentionBias(s)
 	s.EmbedScale = float32(math.Sqrt(float64(s.Hidden)))

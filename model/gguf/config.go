@@ -25,9 +25,20 @@ type family struct {
 }
 
 var families = []family{
-	{"llama", "llama", "LlamaForCausalLM", llamaNames, llamaConfig, llamaOrder},
+	{"llama", "llama", "LlamaForCausalLM", with(llamaNames, mixtralNames), llamaConfig, llamaOrder},
 	{"qwen2", "qwen2", "Qwen2ForCausalLM", llamaNames, rmsConfig, nil},
+	{"qwen2moe", "qwen2_moe", "Qwen2MoeForCausalLM", qwen2MoENames, qwen2MoEConfig, nil},
 	{"qwen3", "qwen3", "Qwen3ForCausalLM", llamaNames, rmsConfig, nil},
+	{"qwen3moe", "qwen3_moe", "Qwen3MoeForCausalLM", qwen3MoENames, qwen3MoEConfig, nil},
+	{"gemma2", "gemma2", "Gemma2ForCausalLM", gemmaNames, gemma2Config, nil},
+	{"gemma3", "gemma3_text", "Gemma3ForCausalLM", gemmaNames, gemma3Config, nil},
+	{"phi3", "phi3", "Phi3ForCausalLM", phi3Names, phi3Config, nil},
+	{"gpt-oss", "gpt_oss", "GptOssForCausalLM", gptOSSNames, gptOSSConfig, nil},
+	{"olmo2", "olmo2", "Olmo2ForCausalLM", olmo2Names, olmo2Config, nil},
+	{"granite", "granite", "GraniteForCausalLM", llamaNames, graniteConfig, llamaOrder},
+	{"smollm3", "smollm3", "SmolLM3ForCausalLM", llamaNames, smolLM3Config, llamaOrder},
+	{"starcoder2", "starcoder2", "Starcoder2ForCausalLM", starCoder2Names, starCoder2Config, nil},
+	{"cohere2", "cohere2", "Cohere2ForCausalLM", llamaNames, cohere2Config, nil},
 	{"gptneox", "gpt_neox", "GPTNeoXForCausalLM", neoxNames, neoxConfig, neoxOrder},
 	{HeadArch, "llama", "LlamaForCausalLMEagle3", headNames, headConfig, llamaOrder},
 }
@@ -159,14 +170,9 @@ func (f *File) info(name string) *info {
 
 // rmsConfig adds the fields of families with RMSNorm.
 func rmsConfig(k *reader, c map[string]any) {
-	a := k.string("general.architecture") + "."
-	c["rms_norm_eps"] = k.eps(a + "attention.layer_norm_rms_epsilon")
-	c["attention_bias"] = k.f.info("blk.0.attn_q.bias") != nil
-	if k.count(a+"attention.sliding_window", 0) != 0 && c["model_type"] != "mistral" {
+	k.norms(c)
+	if a := k.arch(); k.count(a+"attention.sliding_window", 0) != 0 && c["model_type"] != "mistral" {
 		k.bad(a+"attention.sliding_window", "none in this architecture")
-	}
-	if c["rotated"] != c["head_dim"] {
-		k.bad(a+"rope.dimension_count", "the size of a head, %v", c["head_dim"])
 	}
 }
 
@@ -188,7 +194,7 @@ func llamaConfig(k *reader, c map[string]any) {
 	rmsConfig(k, c)
 	c["mlp_bias"] = k.f.info("blk.0.ffn_up.bias") != nil
 	if k.count("llama.expert_count", 0) != 0 {
-		k.bad("llama.expert_count", "0: mixtures of experts are not read")
+		mixtralConfig(k, c)
 	}
 }
 

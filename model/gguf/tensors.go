@@ -5,6 +5,7 @@ import (
 	"strconv"
 	"strings"
 
+	"talf/internal/limits"
 	"talf/internal/mapped"
 	"talf/model/ggml"
 )
@@ -32,7 +33,12 @@ func (f *File) Tensors() (all []Tensor, err error) {
 	from := make(map[string]string, len(f.infos))
 	for i := range f.infos {
 		t := &f.infos[i]
-		if fam.Arch == HeadArch && t.name == ropeFactors { // the configuration says so
+		switch t.name { // the configuration says so
+		case ropeFactors:
+			if fam.Arch == HeadArch {
+				continue
+			}
+		case longFactors, shortFactors:
 			continue
 		}
 		name, module := fam.rename(t.name)
@@ -40,9 +46,22 @@ func (f *File) Tensors() (all []Tensor, err error) {
 			return nil, fmt.Errorf("%s: tensors %q and %q are both %s", t.file, other, t.name, name)
 		}
 		from[name] = t.name
+		if module != "" && strings.Contains(name, "%d") {
+			parts, err := t.apart(name)
+			if err != nil {
+				return nil, err
+			}
+			if all = append(all, parts...); len(all) > limits.Tensors {
+				return nil, fmt.Errorf("%s: tensor %q: more than %d tensors of all experts", t.file, t.name, limits.Tensors)
+			}
+			continue
+		}
 		x := Tensor{Name: name, Type: t.typ, Shape: t.dims, Data: t.data, File: t.file}
 		if t.typ == plainI64 {
 			x.Data = t.offsets()
+		}
+		if module == sharedRouter && len(t.dims) == 1 {
+			x.Shape = []int{1, t.dims[0]} // files have no dimensions of 1 at the end
 		}
 		if fam.Order != nil {
 			var ok bool
@@ -75,10 +94,25 @@ func (fam *family) rename(name string) (to, module string) {
 	if !ok {
 		return name, ""
 	}
-	if strings.Contains(to, "%d") {
-		to = fmt.Sprintf(to, layer)
+	to = strings.Replace(to, "%d", strconv.Itoa(layer), 1)
+	if bare[module] {
+		return to, module
 	}
 	return to + "." + kind, module
+}
+
+// apart returns the parts of a tensor of all experts, [experts][rows][columns] or biases of [experts][rows]. Name has
+// a place for the number of the expert.
+func (t *info) apart(name string) (all []Tensor, err error) {
+	if len(t.dims) < 2 || len(t.dims) > 3 || t.dims[0] < 1 || t.dims[0] > limits.Tensors {
+		return nil, fmt.Errorf("%s: tensor %q has shape %v, want [experts][rows][columns], or [experts][rows] of a bias, and at most %d experts", t.file, t.name, t.dims, limits.Tensors)
+	}
+	n := t.dims[0]
+	size := len(t.data) / n
+	for e := range n {
+		all = append(all, Tensor{Name: strings.Replace(name, "%d", strconv.Itoa(e), 1), Type: t.typ, Shape: t.dims[1:], Data: t.data[e*size:][:size:size], File: t.file})
+	}
+	return all, nil
 }
 
 // cutLast cuts s around its last dot.

@@ -54,6 +54,7 @@ func TestOfCoversTheArchitectures(t *testing.T) {
 			"mixtral":     s.Mixture.Experts == 5 && s.Mixture.Renorm && s.Mixture.Sparse(0),
 			"qwen2_moe":   s.Mixture.Shared == 36 && s.Mixture.Gated && s.QKVBias && !s.Mixture.Sparse(0) && s.Mixture.Sparse(1),
 			"qwen3_moe":   s.Mixture.Experts == 7 && s.Has(arch.QNorm),
+			"qwen3_next":  s.Delta.On(0) && !s.Delta.On(1) && s.Delta.KeyHeads == 2 && s.NormOffset && s.Rotated() == 4 && s.Mixture.Shared == 36 && s.Mixture.Gated,
 			"glm4_moe":    s.Mixture.Sigmoid && s.Mixture.Groups == 3 && s.HeadNorms && s.Rotated() == 4 && !s.Mixture.Sparse(0) && s.Mixture.Sparse(1),
 			"deepseek_v3": s.Latent.On() && s.Latent.QRank > 0 && s.AttnScale > 0 && s.RopePairs && s.Mixture.Groups == 3,
 			"gpt_oss":     s.Has(arch.Sinks) && s.Act == compute.ClampedSwiGLU && s.ActLimit == 0.75 && s.Window(0) > 0 && s.Window(1) == 0 && !s.Rope.Truncate,

@@ -1,0 +1,260 @@
+package gguf
+
+import (
+	"maps"
+	"math"
+)
+
+// What follows are the families beyond Llama's own layer, by the names and keys of llama.cpp's converter
+// (conversion/*.py) and its loaders (src/models).
+
+// with returns names and more of them.
+func with(names map[string]string, more map[string]string) map[string]string {
+	all := maps.Clone(names)
+	maps.Copy(all, more)
+	return all
+}
+
+const layer = "model.layers.%d."
+
+// Tensors of all experts of a layer, [experts][rows][columns], become one for each expert, whose number
+// takes the second place.
+var (
+	mixtralNames = map[string]string{
+		"blk.ffn_gate_inp":  layer + "block_sparse_moe.gate",
+		"blk.ffn_gate_exps": layer + "block_sparse_moe.experts.%d.w1",
+		"blk.ffn_up_exps":   layer + "block_sparse_moe.experts.%d.w3",
+		"blk.ffn_down_exps": layer + "block_sparse_moe.experts.%d.w2",
+	}
+	expertNames = map[string]string{
+		"blk.ffn_gate_inp":  layer + "mlp.gate",
+		"blk.ffn_gate_exps": layer + "mlp.experts.%d.gate_proj",
+		"blk.ffn_up_exps":   layer + "mlp.experts.%d.up_proj",
+		"blk.ffn_down_exps": layer + "mlp.experts.%d.down_proj",
+	}
+	qwen2MoENames = with(with(llamaNames, expertNames), map[string]string{
+		sharedRouter:         layer + "mlp.shared_expert_gate",
+		"blk.ffn_gate_shexp": layer + "mlp.shared_expert.gate_proj",
+		"blk.ffn_up_shexp":   layer + "mlp.shared_expert.up_proj",
+		"blk.ffn_down_shexp": layer + "mlp.shared_expert.down_proj",
+	})
+	qwen3MoENames = with(llamaNames, expertNames)
+	gptOSSNames   = with(with(llamaNames, expertNames), map[string]string{
+		"blk.ffn_gate_inp":        layer + "mlp.router",
+		"blk.attn_sinks":          layer + "self_attn.sinks",
+		"blk.post_attention_norm": layer + "post_attention_layernorm",
+	})
+	phi3Names = with(llamaNames, map[string]string{
+		"blk.attn_qkv": layer + "self_attn.qkv_proj",
+		"blk.ffn_up":   layer + "mlp.gate_up_proj",
+	})
+	olmo2Names = with(llamaNames, map[string]string{
+		"blk.post_attention_norm": layer + "post_attention_layernorm",
+		"blk.post_ffw_norm":       layer + "post_feedforward_layernorm",
+	})
+	gemmaNames = with(olmo2Names, map[string]string{
+		"blk.ffn_norm": layer + "pre_feedforward_layernorm",
+	})
+	starCoder2Names = with(llamaNames, map[string]string{
+		"blk.ffn_up":   layer + "mlp.c_fc",
+		"blk.ffn_down": layer + "mlp.c_proj",
+	})
+)
+
+// sharedRouter is the module of one row that weighs the shared expert.
+const sharedRouter = "blk.ffn_gate_inp_shexp"
+
+// bare are modules whose tensor has the module's name in a directory.
+var bare = map[string]bool{"blk.attn_sinks": true}
+
+// arch returns the prefix of the architecture's keys.
+func (k *reader) arch() string { return k.string("general.architecture") + "." }
+
+// norms adds the epsilon of RMSNorm, whether projections of attention have biases, and checks that
+// heads are rotated whole.
+func (k *reader) norms(c map[string]any) {
+	a := k.arch()
+	c["rms_norm_eps"] = k.eps(a + "attention.layer_norm_rms_epsilon")
+	c["attention_bias"] = k.f.info("blk.0.attn_q.bias") != nil
+	k.whole(c)
+}
+
+// whole refuses heads that are rotated in part.
+func (k *reader) whole(c map[string]any) {
+	if c["rotated"] != c["head_dim"] {
+		k.bad(k.arch()+"rope.dimension_count", "the size of a head, %v", c["head_dim"])
+	}
+}
+
+// window adds the sliding window; null if there is none.
+func (k *reader) window(c map[string]any) {
+	c["sliding_window"] = nil
+	if w := k.count(k.arch()+"attention.sliding_window", 0); w > 0 {
+		c["sliding_window"] = w
+	}
+}
+
+// experts adds the number of experts and of those that a token chooses, and returns the size of one.
+func (k *reader) experts(c map[string]any, number string) (size int) {
+	a := k.arch()
+	up := k.f.info("blk.0.ffn_up_exps.weight")
+	if up == nil || len(up.dims) != 3 {
+		k.bad(a+"expert_count", "0: there is no tensor \"blk.0.ffn_up_exps.weight\" of all experts of a layer")
+		return 0
+	}
+	c[number] = k.count(a+"expert_count", required)
+	c["num_experts_per_tok"] = k.count(a+"expert_used_count", required)
+	if x := k.float(a+"expert_weights_scale", 1); x != 1 && x != 0 {
+		k.bad(a+"expert_weights_scale", "1 in this architecture")
+	}
+	return k.count(a+"expert_feed_forward_length", up.dims[1])
+}
+
+// mixtralConfig adds what Mixtral has beyond Llama. The size of an expert is that of Llama's
+// feed-forward network.
+func mixtralConfig(k *reader, c map[string]any) {
+	c["model_type"], c["architectures"] = "mixtral", []string{"MixtralForCausalLM"}
+	k.experts(c, "num_local_experts")
+}
+
+func qwen2MoEConfig(k *reader, c map[string]any) {
+	k.norms(c)
+	c["qkv_bias"] = c["attention_bias"]
+	c["moe_intermediate_size"] = k.experts(c, "num_experts")
+	size := required
+	if t := k.f.info("blk.0.ffn_up_shexp.weight"); t != nil {
+		size = t.dims[0]
+	}
+	c["shared_expert_intermediate_size"] = k.count("qwen2moe.expert_shared_feed_forward_length", size)
+	c["norm_topk_prob"] = false
+}
+
+func qwen3MoEConfig(k *reader, c map[string]any) {
+	k.norms(c)
+	c["moe_intermediate_size"] = k.experts(c, "num_experts")
+	c["norm_topk_prob"] = true
+}
+
+// gptOSSConfig follows the published model where the file says nothing: bounds of YaRN's ramp that are
+// not rounded to whole dimensions, and SwiGLU's limit.
+func gptOSSConfig(k *reader, c map[string]any) {
+	k.norms(c)
+	k.window(c)
+	if size := k.experts(c, "num_local_experts"); k.err == nil {
+		c["intermediate_size"] = size
+	}
+	if scaling, ok := c["rope_scaling"].(map[string]any); ok && scaling["rope_type"] == "yarn" {
+		scaling["truncate"] = false
+	}
+}
+
+// phi3Config adds the divisors of longrope, which are tensors.
+func phi3Config(k *reader, c map[string]any) {
+	k.norms(c)
+	delete(c, "attention_bias")
+	k.window(c)
+	const a = "phi3.rope.scaling."
+	long, short := k.f.info(longFactors), k.f.info(shortFactors)
+	if long == nil && short == nil {
+		return
+	}
+	size, _ := c["head_dim"].(int)
+	scaling := map[string]any{"rope_type": "longrope", "long_factor": k.factors(longFactors, size/2), "short_factor": k.factors(shortFactors, size/2)}
+	if x := k.float(a+"attn_factor", 1); x != 1 {
+		scaling["attention_factor"] = x
+	}
+	c["rope_scaling"], c["original_max_position_embeddings"] = scaling, k.count(a+"original_context_length", required)
+}
+
+// Tensors of what longrope divides frequencies by, in texts beyond the original length and in shorter ones:
+// F32 [half a head].
+const (
+	longFactors  = "rope_factors_long.weight"
+	shortFactors = "rope_factors_short.weight"
+)
+
+func (k *reader) factors(name string, n int) []float32 {
+	t := k.f.info(name)
+	if t == nil || t.typ.Name != "F32" || len(t.dims) != 1 || t.dims[0] != n {
+		k.bad(k.arch()+"rope.scaling.original_context_length", "beside a tensor %q, F32 of [%d], half a head", name, n)
+		return nil
+	}
+	by := make([]float32, n)
+	t.typ.Float32s(by, t.data)
+	for i, x := range by {
+		if !(x > 0 && x < 1e6) && k.err == nil {
+			k.bad(k.arch()+"rope.scaling.original_context_length", "beside positive numbers in tensor %q, whose element %d is %v", name, i, x)
+			return nil
+		}
+	}
+	return by
+}
+
+func olmo2Config(k *reader, c map[string]any) {
+	k.norms(c)
+	if w := k.count("olmo2.attention.sliding_window", 0); w != 0 {
+		k.bad("olmo2.attention.sliding_window", "none: windows are those of OLMo 3, which is not read")
+	}
+}
+
+func smolLM3Config(k *reader, c map[string]any) {
+	k.norms(c)
+	c["mlp_bias"] = k.f.info("blk.0.ffn_up.bias") != nil
+	c["no_rope_layer_interval"] = 4 // as llama.cpp has it
+}
+
+// graniteConfig adds the factors. llama.cpp multiplies scores by attention.scale and divides logits by
+// logit_scale.
+func graniteConfig(k *reader, c map[string]any) {
+	k.norms(c)
+	c["mlp_bias"] = k.f.info("blk.0.ffn_up.bias") != nil
+	size, _ := c["head_dim"].(int)
+	c["attention_multiplier"] = k.float("granite.attention.scale", 1/math.Sqrt(float64(max(size, 1))))
+	c["embedding_multiplier"] = k.float("granite.embedding_scale", 1)
+	c["residual_multiplier"] = k.float("granite.residual_scale", 1)
+	c["logits_scaling"] = k.float("granite.logit_scale", 1)
+}
+
+func starCoder2Config(k *reader, c map[string]any) {
+	c["norm_epsilon"] = k.eps("starcoder2.attention.layer_norm_epsilon")
+	c["use_bias"] = k.f.info("blk.0.attn_q.bias") != nil
+	k.whole(c)
+	k.window(c)
+}
+
+func cohere2Config(k *reader, c map[string]any) {
+	c["layer_norm_eps"] = k.eps("cohere2.attention.layer_norm_epsilon")
+	c["attention_bias"] = k.f.info("blk.0.attn_q.bias") != nil
+	c["logit_scale"] = k.float("cohere2.logit_scale", 1)
+	k.whole(c)
+	k.window(c)
+}
+
+// gemmaConfig adds what Gemma 2 and 3 have in common. Their converter adds 1 to the weights of norms. Of
+// what scores are multiplied by, files say nothing: it is one over the root of a head's size, and in the models of large
+// layers that of hidden_size over heads.
+func gemmaConfig(k *reader, c map[string]any, large int) {
+	a := k.arch()
+	k.norms(c)
+	k.window(c)
+	c["norms_include_one"] = true
+	c["query_pre_attn_scalar"] = c["head_dim"]
+	if hidden, _ := c["hidden_size"].(int); c["num_hidden_layers"] == large {
+		heads, _ := c["num_attention_heads"].(int)
+		c["query_pre_attn_scalar"] = hidden / max(heads, 1)
+	}
+	for _, key := range []string{"attn_logit_softcapping", "final_logit_softcapping"} {
+		c[key] = nil
+		if x := k.float(a+key, 0); x != 0 {
+			c[key] = x
+		}
+	}
+}
+
+func gemma2Config(k *reader, c map[string]any) { gemmaConfig(k, c, 46) }
+
+func gemma3Config(k *reader, c map[string]any) {
+	gemmaConfig(k, c, 62)
+	c["sliding_window_pattern"] = 6 // as llama.cpp has it
+	c["rope_local_base_freq"] = k.float("gemma3.rope.freq_base_swa", 10000)
+}
