@@ -30,6 +30,7 @@ var families = []family{
 	{"qwen2moe", "qwen2_moe", "Qwen2MoeForCausalLM", qwen2MoENames, qwen2MoEConfig, nil},
 	{"qwen3", "qwen3", "Qwen3ForCausalLM", llamaNames, rmsConfig, nil},
 	{"qwen3moe", "qwen3_moe", "Qwen3MoeForCausalLM", qwen3MoENames, qwen3MoEConfig, nil},
+	{"glm4moe", "glm4_moe", "Glm4MoeForCausalLM", glm4MoENames, glm4MoEConfig, nil},
 	{"gemma2", "gemma2", "Gemma2ForCausalLM", gemmaNames, gemma2Config, nil},
 	{"gemma3", "gemma3_text", "Gemma3ForCausalLM", gemmaNames, gemma3Config, nil},
 	{"phi3", "phi3", "Phi3ForCausalLM", phi3Names, phi3Config, nil},

@@ -1,6 +1,7 @@
 package gguf
 
 import (
+	"fmt"
 	"maps"
 	"math"
 )
@@ -44,6 +45,19 @@ var (
 		"blk.attn_sinks":          layer + "self_attn.sinks",
 		"blk.post_attention_norm": layer + "post_attention_layernorm",
 	})
+	glm4MoENames = with(qwen3MoENames, map[string]string{
+		"blk.post_attention_norm":    layer + "post_attention_layernorm",
+		"blk.exp_probs_b":            layer + "mlp.gate.e_score_correction_bias",
+		"blk.ffn_gate_shexp":         layer + "mlp.shared_experts.gate_proj",
+		"blk.ffn_up_shexp":           layer + "mlp.shared_experts.up_proj",
+		"blk.ffn_down_shexp":         layer + "mlp.shared_experts.down_proj",
+		"blk.nextn.eh_proj":          layer + "eh_proj",
+		"blk.nextn.enorm":            layer + "enorm",
+		"blk.nextn.hnorm":            layer + "hnorm",
+		"blk.nextn.embed_tokens":     layer + "embed_tokens",
+		"blk.nextn.shared_head_norm": layer + "shared_head.norm",
+		"blk.nextn.shared_head_head": layer + "shared_head.head",
+	})
 	phi3Names = with(llamaNames, map[string]string{
 		"blk.attn_qkv": layer + "self_attn.qkv_proj",
 		"blk.ffn_up":   layer + "mlp.gate_up_proj",
@@ -65,7 +79,7 @@ var (
 const sharedRouter = "blk.ffn_gate_inp_shexp"
 
 // bare are modules whose tensor has the module's name in a directory.
-var bare = map[string]bool{"blk.attn_sinks": true}
+var bare = map[string]bool{"blk.attn_sinks": true, "blk.exp_probs_b": true}
 
 // arch returns the prefix of the architecture's keys.
 func (k *reader) arch() string { return k.string("general.architecture") + "." }
@@ -94,17 +108,18 @@ func (k *reader) window(c map[string]any) {
 	}
 }
 
-// experts adds the number of experts and of those that a token chooses, and returns the size of one.
-func (k *reader) experts(c map[string]any, number string) (size int) {
-	a := k.arch()
-	up := k.f.info("blk.0.ffn_up_exps.weight")
+// experts adds the number of experts and of those that a token chooses, and returns the size of one. Layers
+// from first on have experts.
+func (k *reader) experts(c map[string]any, number string, first int) (size int) {
+	a, name := k.arch(), fmt.Sprintf("blk.%d.ffn_up_exps.weight", first)
+	up := k.f.info(name)
 	if up == nil || len(up.dims) != 3 {
-		k.bad(a+"expert_count", "0: there is no tensor \"blk.0.ffn_up_exps.weight\" of all experts of a layer")
+		k.bad(a+"expert_count", "0: there is no tensor %q of all experts of a layer", name)
 		return 0
 	}
 	c[number] = k.count(a+"expert_count", required)
 	c["num_experts_per_tok"] = k.count(a+"expert_used_count", required)
-	if x := k.float(a+"expert_weights_scale", 1); x != 1 && x != 0 {
+	if x := k.float(a+"expert_weights_scale", 1); x != 1 && x != 0 && c["model_type"] != "glm4_moe" {
 		k.bad(a+"expert_weights_scale", "1 in this architecture")
 	}
 	return k.count(a+"expert_feed_forward_length", up.dims[1])
@@ -114,13 +129,13 @@ func (k *reader) experts(c map[string]any, number string) (size int) {
 // feed-forward network.
 func mixtralConfig(k *reader, c map[string]any) {
 	c["model_type"], c["architectures"] = "mixtral", []string{"MixtralForCausalLM"}
-	k.experts(c, "num_local_experts")
+	k.experts(c, "num_local_experts", 0)
 }
 
 func qwen2MoEConfig(k *reader, c map[string]any) {
 	k.norms(c)
 	c["qkv_bias"] = c["attention_bias"]
-	c["moe_intermediate_size"] = k.experts(c, "num_experts")
+	c["moe_intermediate_size"] = k.experts(c, "num_experts", 0)
 	size := required
 	if t := k.f.info("blk.0.ffn_up_shexp.weight"); t != nil {
 		size = t.dims[0]
@@ -131,16 +146,46 @@ func qwen2MoEConfig(k *reader, c map[string]any) {
 
 func qwen3MoEConfig(k *reader, c map[string]any) {
 	k.norms(c)
-	c["moe_intermediate_size"] = k.experts(c, "num_experts")
+	c["moe_intermediate_size"] = k.experts(c, "num_experts", 0)
 	c["norm_topk_prob"] = true
 }
+
+// glm4MoEConfig adds what GLM 4.5 has: of its blocks, the last are modules that predict further tokens.
+func glm4MoEConfig(k *reader, c map[string]any) {
+	const a = "glm4moe."
+	c["rms_norm_eps"] = k.eps(a + "attention.layer_norm_rms_epsilon")
+	c["attention_bias"] = k.f.info("blk.0.attn_q.bias") != nil
+	c["use_qk_norm"] = k.f.info("blk.0.attn_q_norm.weight") != nil
+	head, _ := c["head_dim"].(int)
+	rotated, _ := c["rotated"].(int)
+	c["partial_rotary_factor"] = float64(rotated) / float64(max(head, 1))
+	layers, _ := c["num_hidden_layers"].(int)
+	more := k.count(a+"nextn_predict_layers", 0)
+	if more >= layers {
+		k.bad(a+"nextn_predict_layers", "less than block_count, %d", layers)
+	}
+	c["num_hidden_layers"], c["num_nextn_predict_layers"] = layers-more, more
+	first := k.count(a+"leading_dense_block_count", 0)
+	c["first_k_dense_replace"] = first
+	c["moe_intermediate_size"] = k.experts(c, "n_routed_experts", first)
+	c["n_shared_experts"] = k.count(a+"expert_shared_count", 0)
+	c["n_group"], c["topk_group"] = k.count(a+"expert_group_count", 1), k.count(a+"expert_group_used_count", 1)
+	c["routed_scaling_factor"] = k.float(a+"expert_weights_scale", 1)
+	c["norm_topk_prob"] = k.bool(a+"expert_weights_norm", false)
+	if f := k.count(a+"expert_gating_func", sigmoid); f != sigmoid {
+		k.bad(a+"expert_gating_func", "%d, the sigmoid", sigmoid)
+	}
+}
+
+// sigmoid is expert_gating_func's number of it.
+const sigmoid = 2
 
 // gptOSSConfig follows the published model where the file says nothing: bounds of YaRN's ramp that are
 // not rounded to whole dimensions, and SwiGLU's limit.
 func gptOSSConfig(k *reader, c map[string]any) {
 	k.norms(c)
 	k.window(c)
-	if size := k.experts(c, "num_local_experts"); k.err == nil {
+	if size := k.experts(c, "num_local_experts", 0); k.err == nil {
 		c["intermediate_size"] = size
 	}
 	if scaling, ok := c["rope_scaling"].(map[string]any); ok && scaling["rope_type"] == "yarn" {

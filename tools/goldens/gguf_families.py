@@ -17,7 +17,7 @@ import subprocess
 import sys
 import tempfile
 
-FAMILIES = ["cohere2", "gemma2", "gemma3", "gpt-oss", "gpt-oss-mxfp4", "granite", "mixtral", "olmo2", "phi3", "phi3-longrope",
+FAMILIES = ["cohere2", "gemma2", "gemma3", "glm4-moe", "gpt-oss", "gpt-oss-mxfp4", "granite", "mixtral", "olmo2", "phi3", "phi3-longrope",
             "qwen2-moe", "qwen3-moe", "smollm3", "starcoder2"]
 
 CONVERT = """
