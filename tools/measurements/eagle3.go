@@ -383,53 +383,20 @@ func tttTables(p *results.Pool, cost map[string]float64, tokens int) (string, er
 	}
 	b.WriteString(tables.Markdown([]string{"head", "first stage, steps", "second stage, steps", "cost of a step of the second, `" + tttPacer + "` = 1", "positions, thousands"}, rows))
 
-	b.WriteString(tables.Wrap(fmt.Sprintf("\n%d prompts of the reporting part (%s), up to %d tokens, trees of the papers. Greedy outputs equal those of plain decoding. Tokens per pass of all seeds together, with 95%% intervals of a bootstrap over prompts, "+
-		"each drawn with its answers of all seeds; differences take the same prompts of both.\n\n", len(p.Prompts), strings.Join(tttSets, ", "), tokens)))
+	drafted, _, err := draftTables(p, tttSets, tokens, tttMethods, traineeNames(), tttPairs)
+	if err != nil {
+		return "", err
+	}
+	b.WriteString(drafted)
+
 	var columns []string
-	var kinds []results.Drafted
-	for _, t := range []float64{0, 1} {
-		for _, m := range tttMethods {
-			columns = append(columns, fmt.Sprintf("%s, T=%g", m, t))
-			kinds = append(kinds, results.Drafted{Spec: m, Temperature: t})
-		}
-	}
-	tau := func(name string, i int) (results.Shares, error) {
-		k := kinds[i]
-		k.Loss = name
-		return results.Found(p.Tau, k)
-	}
-	values, err := results.Compare("τ", traineeNames(), tttPairs, columns, tau, 2, 1)
-	if err != nil {
-		return "", err
-	}
-	each, err := results.EachSeed(tttPairs, columns, tau)
-	if err != nil {
-		return "", err
-	}
-	b.WriteString(values + "\n" + each)
-
-	columns = nil
-	for n := range lossRanks {
-		columns = append(columns, fmt.Sprintf("n = %d", n+1))
-	}
-	b.WriteString(tables.Wrap("\nHow often, in %, the head's first choice behind its own n-th ranked token is the target's, at every position of the target's greedy answers to these prompts:\n\n"))
-	if values, err = results.Compare("accuracy", traineeNames(), tttPairs, columns, func(name string, i int) (results.Shares, error) {
-		return results.Found(p.Hits, results.Ranked{Loss: name, Rank: i + 1})
-	}, 1, 100); err != nil {
-		return "", err
-	}
-	b.WriteString(values)
-
-	columns = nil
 	for d := range results.PoolDepths {
 		columns = append(columns, fmt.Sprintf("depth %d", d+1))
 	}
 	b.WriteString(tables.Wrap(fmt.Sprintf("\nOf the paths that had come to the depth above with drafted tokens below it, how many, in %%, went on to each depth; the same answers, greedy, `%s`:\n\n", tttMethods[0])))
-	if values, err = results.Compare("accepted", traineeNames(), tttPairs, columns, func(name string, i int) (results.Shares, error) {
+	values, err := results.Compare("accepted", traineeNames(), tttPairs, columns, func(name string, i int) (results.Shares, error) {
 		return results.Found(p.Deep, results.Deep{Drafted: results.Drafted{Spec: tttMethods[0], Temperature: 0, Loss: name}, Depth: i + 1})
-	}, 1, 100); err != nil {
-		return "", err
-	}
+	}, 1, 100)
 	b.WriteString(values)
-	return b.String(), nil
+	return b.String(), err
 }

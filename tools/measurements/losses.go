@@ -308,43 +308,11 @@ func (x *lesson) tables() (string, error) {
 	}
 	b.WriteString(tables.Markdown([]string{"loss", "cost of a step, `" + pacer + "` = 1", "steps", "positions, thousands"}, rows))
 
-	b.WriteString(tables.Wrap(fmt.Sprintf("\n%d prompts of the reporting part (%s), up to %d tokens, trees of the papers. Greedy outputs equal those of plain decoding. Tokens per pass of all seeds together, with 95%% intervals of a bootstrap over prompts, "+
-		"each drawn with its answers of all seeds; differences take the same prompts of both.\n\n", len(x.Prompts), strings.Join(x.sets, ", "), x.tokens)))
-	var columns []string
-	var kinds []results.Drafted
-	for _, t := range []float64{0, 1} {
-		for _, m := range lossMethods {
-			columns = append(columns, fmt.Sprintf("%s, T=%g", m, t))
-			kinds = append(kinds, results.Drafted{Spec: m, Temperature: t})
-		}
-	}
-	tau := func(loss string, i int) (results.Shares, error) {
-		k := kinds[i]
-		k.Loss = loss
-		return results.Found(x.Tau, k)
-	}
-	values, err := results.Compare("τ", lossNames, differences, columns, tau, 2, 1)
+	drafted, columns, err := draftTables(&x.Pool, x.sets, x.tokens, lossMethods, lossNames, differences)
 	if err != nil {
 		return "", err
 	}
-	each, err := results.EachSeed(differences, columns, tau)
-	if err != nil {
-		return "", err
-	}
-	b.WriteString(values + "\n" + each)
-
-	columns = nil
-	for n := range lossRanks {
-		columns = append(columns, fmt.Sprintf("n = %d", n+1))
-	}
-	b.WriteString(tables.Wrap("\nHow often, in %, the head's first choice behind its own n-th ranked token is the target's, at every position of the target's greedy answers to these prompts:\n\n"))
-	values, err = results.Compare("accuracy", lossNames, differences, columns, func(loss string, i int) (results.Shares, error) {
-		return results.Found(x.Hits, results.Ranked{Loss: loss, Rank: i + 1})
-	}, 1, 100)
-	if err != nil {
-		return "", err
-	}
-	b.WriteString(values)
+	b.WriteString(drafted)
 	b.WriteString(tables.Wrap("\nThe expected calibration error there, 10 bins of equal width, the confidence being the probability of the target's choice; means of the seeds:\n\n"))
 	rows = nil
 	for _, loss := range lossNames {
@@ -364,4 +332,44 @@ func (x *lesson) tables() (string, error) {
 	}
 	b.WriteString(tables.Markdown(append([]string{"ECE"}, columns...), rows))
 	return b.String(), nil
+}
+
+// draftTables writes what heads are worth to drafts: tokens per pass of methods, and the accuracy behind tokens of
+// each rank, whose columns it returns too. Pairs are the heads whose difference is taken.
+func draftTables(p *results.Pool, sets []string, tokens int, methods, names []string, pairs [][2]string) (text string, ranks []string, err error) {
+	var b strings.Builder
+	b.WriteString(tables.Wrap(fmt.Sprintf("\n%d prompts of the reporting part (%s), up to %d tokens, trees of the papers. Greedy outputs equal those of plain decoding. Tokens per pass of all seeds together, with 95%% intervals of a bootstrap over prompts, "+
+		"each drawn with its answers of all seeds; differences take the same prompts of both.\n\n", len(p.Prompts), strings.Join(sets, ", "), tokens)))
+	var columns []string
+	var kinds []results.Drafted
+	for _, t := range []float64{0, 1} {
+		for _, m := range methods {
+			columns = append(columns, fmt.Sprintf("%s, T=%g", m, t))
+			kinds = append(kinds, results.Drafted{Spec: m, Temperature: t})
+		}
+	}
+	tau := func(name string, i int) (results.Shares, error) {
+		k := kinds[i]
+		k.Loss = name
+		return results.Found(p.Tau, k)
+	}
+	values, err := results.Compare("τ", names, pairs, columns, tau, 2, 1)
+	if err != nil {
+		return "", nil, err
+	}
+	each, err := results.EachSeed(pairs, columns, tau)
+	if err != nil {
+		return "", nil, err
+	}
+	b.WriteString(values + "\n" + each)
+
+	for n := range lossRanks {
+		ranks = append(ranks, fmt.Sprintf("n = %d", n+1))
+	}
+	b.WriteString(tables.Wrap("\nHow often, in %, the head's first choice behind its own n-th ranked token is the target's, at every position of the target's greedy answers to these prompts:\n\n"))
+	values, err = results.Compare("accuracy", names, pairs, ranks, func(name string, i int) (results.Shares, error) {
+		return results.Found(p.Hits, results.Ranked{Loss: name, Rank: i + 1})
+	}, 1, 100)
+	b.WriteString(values)
+	return b.String(), ranks, err
 }
