@@ -1,8 +1,6 @@
 package model
 
 import (
-	"math"
-
 	"talf/compute"
 	"talf/model/arch"
 )
@@ -42,20 +40,3 @@ func (m *Model) DraftVocab() []int32 { return m.ids }
 // Outputs returns the number of tokens in a row of logits: the size of the draft
 // vocabulary for a head that has one.
 func (m *Model) Outputs() int { return m.lmHead.W.Out() }
-
-// spread maps logits over the draft vocabulary [n][Outputs] to the target's vocabulary
-// [n][Vocab]. Tokens outside the draft vocabulary get −Inf.
-func (m *Model) spread(dst, src []float32) {
-	v, w := m.spec.Vocab, len(m.ids)
-	for i := range dst {
-		dst[i] = float32(math.Inf(-1))
-	}
-	for r := range (len(dst) + v - 1) / v {
-		row := dst[r*v:]
-		for i, id := range m.ids {
-			if int(id) < len(row) {
-				row[id] = src[r*w+i]
-			}
-		}
-	}
-}

@@ -100,14 +100,7 @@ func (o *Output) odd(row int) (at int, x float32, ok bool) {
 	w := o.m.Outputs()
 	a.narrow = slices.Grow(a.narrow[:0], w)[:w]
 	o.m.read(a.narrow, o.Logits, row*w)
-	finite := false
-	for i, x := range a.narrow {
-		if x != x || x > math.MaxFloat32 {
-			return i, x, false
-		}
-		finite = finite || x >= -math.MaxFloat32
-	}
-	return 0, a.narrow[0], finite
+	return flaw.Odd(a.narrow)
 }
 
 // explain returns the error of a segment because of a row of logits.

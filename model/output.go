@@ -6,6 +6,7 @@ import (
 	"slices"
 
 	"talf/compute"
+	"talf/model/draftvocab"
 )
 
 // An Output is the result of a pass, on the device.
@@ -89,7 +90,7 @@ func (o *Output) ReadLogits(dst []float32, row int) {
 	a := &o.m.act
 	a.narrow = slices.Grow(a.narrow[:0], n*w)[:n*w]
 	o.m.read(a.narrow, o.Logits, row*w)
-	o.m.spread(dst, a.narrow)
+	draftvocab.Spread(dst, a.narrow, o.m.ids, v)
 }
 
 // ReadHidden copies rows [row, row+len(dst)/Hidden) of the hidden states to dst.

@@ -2,7 +2,7 @@ package model
 
 import (
 	"talf/compute"
-	"talf/model/ggml"
+	"talf/model/internal/stored"
 	"talf/model/safetensors"
 )
 
@@ -15,36 +15,11 @@ const ScaleSuffix = "_scale"
 // head trained for the original weights also runs with the quantised ones.
 const MetaSource = "talf.source_sha256"
 
-// Stored returns the type to load a set's weights as: Q8 if they are stored that way or
-// in the blocks of a GGUF file, otherwise F32. Q8 does not have the values of all
-// blocks: see package quantize.
-func Stored(set *safetensors.Set) compute.DType {
-	for _, name := range set.Names() {
-		t, _ := set.Describe(name)
-		if ggml.Blocks(t.DType) != nil {
-			return compute.Q8
-		}
-		if t.DType == "I8" {
-			if _, ok := set.Describe(name + ScaleSuffix); ok {
-				return compute.Q8
-			}
-		}
-	}
-	return compute.F32
-}
+// Stored returns the type to load a set's weights as; see package stored.
+func Stored(set *safetensors.Set) compute.DType { return stored.Type(set, ScaleSuffix) }
 
-// FourBit returns the matrices of a set that weights as Q4 keep as they are stored: in blocks of
-// 4-bit integers.
-func FourBit(set *safetensors.Set) map[string]bool {
-	four := make(map[string]bool)
-	for _, name := range set.Names() {
-		t, _ := set.Describe(name)
-		if b := ggml.Blocks(t.DType); b != nil && b.FourBit() != compute.NotFourBit {
-			four[name] = true
-		}
-	}
-	return four
-}
+// FourBit returns the matrices of a set that weights as Q4 keep as they are stored.
+func FourBit(set *safetensors.Set) map[string]bool { return stored.FourBit(set) }
 
 // scales returns the scales of a quantised matrix [rows][cols].
 func (l *loader) scales(name string, rows, cols int) []byte {

@@ -4,6 +4,7 @@ package draftvocab
 import (
 	"encoding/binary"
 	"fmt"
+	"math"
 
 	"talf/model/safetensors"
 )
@@ -79,4 +80,20 @@ func Tensors(ids []int32, vocab int) []safetensors.Tensor {
 		t2d.Data[id] = 1
 	}
 	return []safetensors.Tensor{d2t, t2d}
+}
+
+// Spread maps logits over a draft vocabulary ids, rows of len(ids) in src, to rows of the target's vocabulary
+// in dst. The last of them may be cut off. Tokens outside the draft vocabulary get −Inf.
+func Spread(dst, src []float32, ids []int32, vocab int) {
+	for i := range dst {
+		dst[i] = float32(math.Inf(-1))
+	}
+	for r := range (len(dst) + vocab - 1) / vocab {
+		row := dst[r*vocab:]
+		for i, id := range ids {
+			if int(id) < len(row) {
+				row[id] = src[r*len(ids)+i]
+			}
+		}
+	}
 }

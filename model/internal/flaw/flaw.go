@@ -67,3 +67,14 @@ func Limit(matrix bool, as compute.DType) float32 {
 	}
 	return Infinite
 }
+
+// Odd returns the first of a row of logits for which no token can be chosen from it, and whether there is none.
+func Odd(logits []float32) (at int, x float32, ok bool) {
+	for i, x := range logits {
+		if x != x || x > math.MaxFloat32 {
+			return i, x, false
+		}
+		ok = ok || x >= -math.MaxFloat32
+	}
+	return 0, logits[0], ok
+}
