@@ -9,6 +9,7 @@ package compute
 type Abilities struct {
 	Peaks  Peaker
 	Replay Replayer
+	Choose Chooser
 	Bulk   Bulker
 	BF16   BF16Reader
 	Train  TrainOps
@@ -113,6 +114,47 @@ type Replayer interface {
 	// ReadTopK is TopK to the host: ids [n][k] and logp [n][k] are valid after the next
 	// Sync, unless that fails.
 	ReadTopK(ids []int32, logp []float32, logits Buffer, k, n int)
+}
+
+// A Chooser is a Replayer that chooses nodes of a draft tree in the middle of a pass, so that several
+// levels of it need no wait between them.
+type Chooser interface {
+	// Choose fills c after the ReadTopK of the pass that reads c.IDs and c.LogProb, or those of earlier
+	// passes. It reports false, and does nothing, if that is impossible in this pass or there are more
+	// than MostCandidates.
+	//
+	// What it fills is on the host after the next Sync, unless that fails. Before then the slices may be
+	// given to the same pass: Tokens to Embed, Rows to Gather, Anc as Span.Late, and Score and Anc to the
+	// next Choose. These operations then use what will have been chosen.
+	Choose(c *Choice) bool
+}
+
+// MostCandidates is the largest number of candidates of a Choice.
+const MostCandidates = 1024
+
+// A Choice takes the best M of the K likeliest tokens after each of N nodes of a draft tree by score:
+// the float64 sum of the node's own and of the log-probability, or of 0 if that is positive. Equal
+// scores go to the lower node, then to the more likely token. Tokens without probability, or whose
+// probability is NaN, are no candidates; what is filled beyond the others is a candidate whose score is −Inf.
+type Choice struct {
+	N, K, M int
+	IDs     []int32   // [N][K]
+	LogProb []float32 // [N][K]
+	Score   []float64 // [N]
+	Anc     []uint64  // [N][Stride] ancestor bits of the nodes
+	Stride  int
+	Row     int // of the first of the nodes, among hidden states
+	Node    int // number of the first node that is chosen
+
+	Best Chosen // slices of the caller's
+}
+
+// Chosen are the nodes of a Choice, best first.
+type Chosen struct {
+	Tokens []int32   // [M]
+	Rows   []int32   // [M] Choice.Row plus the index of the parent
+	Score  []float64 // [M]
+	Anc    []uint64  // [M][Stride]
 }
 
 // A Bulker has products for passes of many rows that are faster than Linear's but do

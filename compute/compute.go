@@ -346,6 +346,9 @@ type Span struct {
 	Own    []int32  // slot of every node [0,From+N)
 	Anc    []uint64 // [From+N][Stride] ancestor bits, a node's own bit included
 	Stride int
+	// Late, unless nil, is a Choice's Anc [N][Stride] in a step of one span: ancestor bits of the rows, of
+	// which only the number is known, and is that of Anc's.
+	Late []uint64
 }
 
 // Rope tables are Buffers [positions][RotDim]: row p is RotDim/2 cosines

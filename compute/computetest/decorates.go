@@ -67,6 +67,7 @@ func full() compute.Abilities {
 	return compute.Abilities{
 		Peaks:    struct{ compute.Peaker }{},
 		Replay:   struct{ compute.Replayer }{},
+		Choose:   struct{ compute.Chooser }{},
 		Bulk:     struct{ compute.Bulker }{},
 		BF16:     struct{ compute.BF16Reader }{},
 		Train:    struct{ compute.TrainOps }{},

@@ -29,6 +29,7 @@ const (
 	swiglu
 	topkPieces
 	topkMerge
+	chooseNodes
 	prepareF32
 	prepareBF16
 	paths
@@ -94,6 +95,7 @@ var kernels = [kernelCount]struct {
 	swiglu:        {"swiglu", 256},
 	topkPieces:    {"topk_pieces", 256},
 	topkMerge:     {"topk_merge", 256},
+	chooseNodes:   {"choose", 256},
 	prepareF32:    {"prepare_f32", 128},
 	prepareBF16:   {"prepare_bf16", 128},
 	paths:         {"paths", 32},
@@ -166,6 +168,12 @@ type swigluArgs struct {
 type topArgs struct {
 	ids, logp, x, best, sums, live uint64
 	width, k, pieces, kept, row0   int64
+}
+
+type chooseArgs struct {
+	ids, logp, score, above    uint64
+	tokens, rows, scores, anc  uint64
+	n, k, m, words, row0, node int64
 }
 
 type storeArgs struct {

@@ -144,6 +144,7 @@ func validate(op string, st *store, s *compute.Step) {
 		for _, b := range p.Blocks[:(p.Prefix+positions-1)/positions] {
 			checkSlot(op, b*positions, blocks)
 		}
+		check(p.Late == nil || len(s.Spans) == 1 && len(p.Late) == p.N*p.Stride, op, "words of a single span's late ancestors", len(p.Late), p.N*p.Stride)
 		for _, o := range p.Own[:nodes] {
 			checkSlot(op, o, blocks)
 		}
@@ -193,7 +194,12 @@ func (q *queue) stepOf(op string, s *compute.Step, window int, st *store) *step 
 	if blocks > 0 {
 		t.blocks = q.putIn(bytesOf(b.blocks), blocks)
 	}
-	t.own, t.anc = q.putIn(bytesOf(b.own), own), q.putIn(bytesOf(b.anc), anc)
+	t.own = q.putIn(bytesOf(b.own), own)
+	if s.Spans[0].Late != nil {
+		t.anc = q.putLate(bytesOf(s.Spans[0].Late), anc)
+	} else {
+		t.anc = q.putIn(bytesOf(b.anc), anc)
+	}
 	t.paths = q.room(4 * n * t.ld)
 	launch(q, paths, n, 1, 1, &pathsArgs{paths: t.paths, rows: t.rows, own: t.own, anc: t.anc, live: live, ld: int64(t.ld)})
 	q.steps = append(q.steps, t)
@@ -236,6 +242,9 @@ func (b *stepBuilder) span(p *compute.Span, s *compute.Step) {
 	for i := range p.N {
 		node := p.From + i
 		anc := p.Anc[node*p.Stride:][:node/64+1]
+		if p.Late != nil {
+			anc = p.Anc[node*p.Stride:][:p.Stride] // as a Choice lays them out
+		}
 		n := 0
 		for _, w := range anc {
 			n += bits.OnesCount64(w)
@@ -258,6 +267,9 @@ func (b *stepBuilder) span(p *compute.Span, s *compute.Step) {
 		last := &b.bunches[len(b.bunches)-1]
 		last.n++
 		last.common = min(last.common, p.Prefix+b.shared(last.row, anc))
+		if p.Late != nil {
+			last.common = p.Prefix // rows may share any ancestors or none
+		}
 	}
 }
 

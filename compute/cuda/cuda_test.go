@@ -10,10 +10,12 @@ import (
 
 	"talf/compute"
 	"talf/compute/computetest"
+	"talf/compute/computetest/levels"
 )
 
 func TestDeviceConforms(t *testing.T) {
 	computetest.Run(t, func() compute.Device { return device(t) })
+	t.Run("Choose finds the nodes of levels", func(t *testing.T) { levels.Run(t, device(t)) })
 }
 
 // TestProductsWhoseInputsBlocksShare covers depths for which several blocks, here four, sum a

@@ -44,7 +44,7 @@ func (q *queue) Embed(dst compute.Buffer, col int, table compute.Weight, ids []i
 		k = embedQ8
 	}
 	launch(q, k, n, 1, 1, &embedArgs{
-		dst: d.mem.ptr, w: w.mem.ptr, ids: q.putIn(bytesOf(ids), 4*n), live: live,
+		dst: d.mem.ptr, w: w.mem.ptr, ids: q.putLate(bytesOf(ids), 4*n), live: live,
 		out: int64(w.out), in: int64(w.in), ld: int64(ld), col: int64(col),
 	})
 	runtime.KeepAlive(d)
@@ -70,7 +70,7 @@ func (q *queue) Gather(dst compute.Buffer, row, col int, src compute.Buffer, row
 		return
 	}
 	launch(q, gatherRows, n, 1, 1, &gatherArgs{
-		dst: d.mem.ptr + 4*uint64(row*ld+col), src: s.mem.ptr, rows: q.putIn(bytesOf(rows), 4*n), live: live, ld: int64(ld), width: int64(lds),
+		dst: d.mem.ptr + 4*uint64(row*ld+col), src: s.mem.ptr, rows: q.putLate(bytesOf(rows), 4*n), live: live, ld: int64(ld), width: int64(lds),
 	})
 	runtime.KeepAlive(d)
 	runtime.KeepAlive(s)

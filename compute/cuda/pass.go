@@ -31,7 +31,8 @@ type pass struct {
 
 	counts [countSlots]count
 	filled int
-	reads  []topRead
+	reads  []passRead
+	late   []late
 	keep   []*block // replaced since the launches that use them were collected
 
 	// What was collected: the first launches of like, or list.
@@ -57,12 +58,17 @@ type count struct {
 	n     int
 }
 
-// A topRead is a result of ReadTopK that has not arrived yet.
-type topRead struct {
-	ids  []int32
-	logp []float32
-	at   int // in the pass's memory: ids, then as many log-probabilities
-	room int // of each
+// A passRead is a part of the pass's memory that comes back, and where it goes.
+type passRead struct {
+	at, n int
+	dst   []byte // at most n
+}
+
+// A late slice is one whose elements a Choice decides: operations find them on the device.
+type late struct {
+	host unsafe.Pointer
+	at   int // in the pass's memory
+	n    int // bytes
 }
 
 // A graph is a pass that the driver keeps.
@@ -84,6 +90,8 @@ const (
 	mostGraphs = 64
 	// mostSeen bounds the hashes of passes that were seen once.
 	mostSeen = 1024
+	// readGap is the bytes that are copied for nothing rather than copying twice.
+	readGap = 1 << 10
 )
 
 // bucket returns the rows that are launched for n.
@@ -122,7 +130,7 @@ func (q *queue) Pass(rows int) {
 	clear(q.steps)
 	q.steps = q.steps[:0]
 	p.on, p.at, p.filled = true, countSlots*countBytes, 0
-	p.reads = p.reads[:0]
+	p.reads, p.late = p.reads[:0], p.late[:0]
 	p.begin()
 }
 
@@ -237,8 +245,13 @@ func (q *queue) play() {
 		return
 	}
 	q.launchAll()
-	for _, r := range p.reads {
-		err := cu.MemcpyDtoHAsync(unsafe.Pointer(&p.pinned[r.at]), cu.DevicePtr(p.twin.ptr+uint64(r.at)), int64(8*r.room), d.stream)
+	for i := 0; i < len(p.reads); {
+		// Neighbours come in one copy, as do those with less between them than a copy costs.
+		at, end := p.reads[i].at, 0
+		for ; i < len(p.reads) && (end == 0 || p.reads[i].at-end < readGap); i++ {
+			end = p.reads[i].at + p.reads[i].n
+		}
+		err := cu.MemcpyDtoHAsync(unsafe.Pointer(&p.pinned[at]), cu.DevicePtr(p.twin.ptr+uint64(at)), int64(end-at), d.stream)
 		if err != nil {
 			d.fail(fmt.Errorf("copy a pass's results: %w", driver.Wrap(err)))
 			return
@@ -320,9 +333,7 @@ func (q *queue) capture(h uint64) *graph {
 // arrived delivers what a pass read.
 func (p *pass) arrived() {
 	for _, r := range p.reads {
-		n := 4 * len(r.ids)
-		copy(bytesOf(r.ids), p.pinned[r.at:][:n])
-		copy(bytesOf(r.logp), p.pinned[r.at+4*r.room:][:n])
+		copy(r.dst, p.pinned[r.at:])
 	}
 	clear(p.reads)
 	p.reads = p.reads[:0]
@@ -352,7 +363,11 @@ func (q *queue) ReadTopK(ids []int32, logp []float32, logits compute.Buffer, k, 
 	at := q.room(8 * rows * k)
 	q.topK(at, at+uint64(4*rows*k), x, k, rows, live)
 	if q.pass.on {
-		q.pass.reads = append(q.pass.reads, topRead{ids, logp, int(at - q.pass.twin.ptr), rows * k})
+		p := &q.pass
+		first := int(at - p.twin.ptr)
+		p.reads = append(p.reads, passRead{first, 4 * rows * k, bytesOf(ids)}, passRead{first + 4*rows*k, 4 * rows * k, bytesOf(logp)})
+		p.late = append(p.late, late{unsafe.Pointer(unsafe.SliceData(ids)), first, 4 * len(ids)},
+			late{unsafe.Pointer(unsafe.SliceData(logp)), first + 4*rows*k, 4 * len(logp)})
 		return
 	}
 	// Too many rows, or results, for a pass.

@@ -45,7 +45,7 @@ func (d *device) Queue() compute.Queue { return &queue{dev: d} }
 
 // Abilities returns what the queue can do.
 func (q *queue) Abilities() compute.Abilities {
-	return compute.Abilities{Replay: q, Bulk: q, BF16: q, Train: q, Remote: q}
+	return compute.Abilities{Replay: q, Choose: q, Bulk: q, BF16: q, Train: q, Remote: q}
 }
 
 // pinnedSize is the bytes of arguments that can be queued without waiting.
@@ -183,7 +183,7 @@ func (q *queue) wait() error {
 	if err == nil {
 		p.arrived()
 	}
-	p.on, p.sent, p.reads = false, false, p.reads[:0]
+	p.on, p.sent, p.reads, p.late = false, false, p.reads[:0], p.late[:0]
 	clear(p.keep)
 	p.keep = p.keep[:0]
 	q.at = 0

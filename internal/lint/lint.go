@@ -34,7 +34,7 @@ var Rules = []Rule{
 	{"compute", nil},
 	{"compute/cpu/...", []string{"compute", "internal/detmath", "internal/slab"}},
 	{"compute/cuda/...", []string{"compute", "internal/mapped"}},
-	{"compute/computetest", []string{"compute"}},
+	{"compute/computetest/...", []string{"compute"}},
 	{"compute/devices", []string{"compute", "compute/cpu", "compute/cpu/topology", "compute/cuda"}},
 	{"model/...", []string{"compute", "internal/detmath", "internal/mapped", "internal/slab", "internal/splitmix", "tree"}},
 	{"model/grammar/...", nil},

@@ -684,6 +684,52 @@ KERNEL BOUNDS(256, 4) void topk_merge(const TopArgs a) {
   }
 }
 
+// ---- the nodes of a level of a draft tree, from the scores of the level above
+//
+// A candidate is one of the k likeliest tokens after one of n rows. Its score is its parent's plus its
+// log-probability, in double as on the host; those at -inf and NaN are none. The best m are taken, those that came first
+// among equals.
+
+struct ChooseArgs {
+  const i32 *ids; // [n][k]
+  const float *logp;
+  const double *score; // of the rows
+  const u64 *above;    // [n][words]: ancestors of the rows
+  i32 *tokens;         // [m]
+  i32 *rows;           // [m]: row of the parent among all
+  double *scores;      // [m]
+  u64 *anc;            // [m][words]
+  i64 n, k, m, words;
+  i64 row0; // of the first of n
+  i64 node; // number of the first that is chosen
+};
+
+enum { most_candidates = 1024 };
+
+// One block. A candidate's place is the number of those before it.
+KERNEL BOUNDS(256) void choose(const ChooseArgs a) {
+  SHARED double score[most_candidates];
+  int n = (int)(a.n * a.k), k = (int)a.k, words = (int)a.words;
+  const double none = as_double(0xfff0000000000000ull);
+  for (int c = tid(); c < n; c += 256) {
+    float p = a.logp[c];
+    score[c] = p > as_float(0xff800000u) ? a.score[c / k] + (double)(p < 0 ? p : 0) : none;
+  }
+  barrier();
+  for (int c = tid(); c < n; c += 256) {
+    double s = score[c];
+    int place = 0;
+    for (int o = 0; o < n; o++) place += score[o] > s || (score[o] == s && o < c);
+    if (place >= a.m) continue;
+    int r = c / k, own = (int)a.node + place;
+    a.tokens[place] = a.ids[c];
+    a.rows[place] = (int)a.row0 + r;
+    a.scores[place] = s;
+    for (int w = 0; w < words; w++)
+      a.anc[place * words + w] = a.above[r * words + w] | (w == own / 64 ? 1ull << own % 64 : 0);
+  }
+}
+
 // ---- keys and values
 //
 // A store has chunks of per blocks of 32 positions. For each (block, layer, head)

@@ -308,11 +308,21 @@ var operations = map[string]operation{
 	"bfe.s64":  {extract(signedField), []bank{wide, wide, narrow, narrow}},
 	"popc.b64": {narrowed(func(a uint64) uint32 { return uint32(bits.OnesCount64(a)) }), []bank{narrow, wide}},
 
-	"fma.rn.f32":  {fma32, rrrr},
-	"add.rn.f32":  float2(func(a, b float32) float32 { return a + b }),
-	"sub.rn.f32":  float2(func(a, b float32) float32 { return a - b }),
-	"mul.rn.f32":  float2(func(a, b float32) float32 { return a * b }),
-	"div.rn.f32":  float2(func(a, b float32) float32 { return a / b }),
+	"fma.rn.f32": {fma32, rrrr},
+	"add.rn.f32": float2(func(a, b float32) float32 { return a + b }),
+	"sub.rn.f32": float2(func(a, b float32) float32 { return a - b }),
+	"mul.rn.f32": float2(func(a, b float32) float32 { return a * b }),
+	"div.rn.f32": float2(func(a, b float32) float32 { return a / b }),
+	// The smaller one, or the one that is a number. -0 is below 0.
+	"min.f32": float2(func(a, b float32) float32 {
+		switch {
+		case a != a:
+			return b
+		case b != b:
+			return a
+		}
+		return min(a, b)
+	}),
 	"sqrt.rn.f32": {unary32(func(a uint32) uint32 { return bits32(float32(math.Sqrt(float64(f32(a))))) }), rr},
 	"neg.f32":     {unary32(func(a uint32) uint32 { return a ^ 1<<31 }), rr},
 	"fma.rn.f64": {ternary64(func(a, b, c uint64) uint64 {
