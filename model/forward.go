@@ -31,6 +31,8 @@ type Segment struct {
 	// Feat is the input of each run node, of a draft head only: the target's hidden state
 	// or the head's own. An EAGLE-3 head reads the target's at its taps.
 	Feat []Feature
+	// Ahead, in a batch of this segment alone, runs levels of which the device chooses all but the first; see Chains.
+	Ahead *Ahead
 }
 
 // activations are the buffers of a pass. They grow to the largest pass seen.
@@ -105,7 +107,7 @@ func (m *Model) Forward(ctx context.Context, batch []Segment) (*Output, error) {
 	}
 	o.best.k = 0
 	done := m.runAll(ctx, o, rows)
-	if done && far != nil {
+	if done && far != nil && o.best.k == 0 {
 		o.readAhead(far)
 	}
 	err = m.q.Sync(ctx)
@@ -150,6 +152,12 @@ func (m *Model) fill(o *Output, batch []Segment, rows int) {
 	}
 	for _, f := range a.feat {
 		a.featRow = append(a.featRow, f.Row)
+	}
+	if p := batch[0].Ahead; p != nil {
+		for i := p.Levels[0]; i < rows; i++ {
+			a.feat[i].Buf = o.Hidden
+		}
+		p.Begin(batch[0].Tree, batch[0].From, a.ids, a.featRow)
 	}
 	m.cut(batch, rows)
 }
@@ -218,14 +226,20 @@ func (m *Model) cut(batch []Segment, rows int) {
 	a := &m.act
 	a.steps, a.spans = a.steps[:0], a.spans[:0]
 	m.rec.Begin()
-	nsteps := (rows + m.opt.MaxRows - 1) / m.opt.MaxRows
+	ahead, nsteps := batch[0].Ahead, (rows+m.opt.MaxRows-1)/m.opt.MaxRows
+	if ahead != nil {
+		nsteps = len(ahead.Levels)
+	}
 	// Steps point into spans, so the array must not move.
 	if need := len(batch) + nsteps; cap(a.spans) < need {
 		a.spans = make([]compute.Span, 0, 2*need)
 	}
 	r, i, from := 0, 0, 0
 	for r < rows {
-		n := min(m.opt.MaxRows, rows-r)
+		n, late := min(m.opt.MaxRows, rows-r), []uint64(nil)
+		if ahead != nil {
+			n, late = ahead.At(r)
+		}
 		first := len(a.spans)
 		for at := 0; at < n; {
 			g := &batch[i]
@@ -234,7 +248,7 @@ func (m *Model) cut(batch []Segment, rows int) {
 			b, stride := g.Rows, g.Tree.Stride()
 			a.spans = append(a.spans, compute.Span{
 				Row: at, N: k, Prefix: b.base, Blocks: b.seq.blocks[:nblocks(b.base)],
-				From: from, Own: b.own[:from+k], Anc: g.Tree.Mask()[:(from+k)*stride], Stride: stride,
+				From: from, Own: b.own[:from+k], Anc: g.Tree.Mask()[:(from+k)*stride], Stride: stride, Late: late,
 			})
 			m.rec.Add(&b.rec, at, from, k)
 			at += k
@@ -259,6 +273,9 @@ func (m *Model) runAll(ctx context.Context, o *Output, rows int) bool {
 	for i := range a.steps {
 		if !m.run(ctx, &a.steps[i], r, o, len(a.steps) == 1) {
 			return false
+		}
+		if p := o.seg[0].in.Ahead; p != nil && !m.level(o, p, r, a.steps[i].Rows) {
+			return true
 		}
 		r += a.steps[i].Rows
 	}

@@ -3,6 +3,7 @@ package source
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 
@@ -64,6 +65,8 @@ type headSeq struct {
 	feat []model.Feature // input features of a segment
 	mute bool            // this round's tree exceeds the head's positions
 	dead bool            // and so do the sequence's own tokens
+
+	ahead leveller
 }
 
 // NewHead returns a source over h that keeps the KV store of up to prefixes closed sequences. h
@@ -109,7 +112,7 @@ func (h *Head) OpenOf(id infer.SeqID, tenant string, prompt []int32, keep int) e
 	*s = headSeq{
 		tenant: tenant,
 		tokens: append(s.tokens[:0], prompt[:keep+1]...), store: s.store, fhat: s.fhat,
-		chain: s.chain, path: s.path, feat: s.feat,
+		chain: s.chain, path: s.path, feat: s.feat, ahead: s.ahead,
 	}
 	if keep == 0 {
 		s.seq = h.m.NewSeq()
@@ -241,6 +244,9 @@ const lag = 64
 // Rows runs the asked nodes and the pending positions in one pass; in several only if a
 // sequence that asks has more pending than a tree can hold.
 func (h *Head) Rows(ctx context.Context, asks []infer.Ask) ([]infer.Row, error) {
+	if rows := h.expect(asks); rows != nil {
+		return rows, nil
+	}
 	room := h.begin()
 	for {
 		h.clear()
@@ -286,20 +292,26 @@ func (h *Head) Rows(ctx context.Context, asks []infer.Ask) ([]infer.Row, error) 
 		h.add(s, i, model.Segment{Rows: s.branch, Tree: a.Tree, From: a.From, Want: model.WantAll, Feat: s.feat})
 	}
 	h.readAhead(room)
-	if len(h.segs) == 0 {
-		return h.rows(asks, nil), nil
+	var out *model.Output
+	if len(h.segs) > 0 {
+		h.goAhead(asks)
+		var err error
+		if out, err = h.run(ctx); err != nil {
+			return nil, err
+		}
 	}
-	out, err := h.run(ctx)
-	if err != nil {
-		return nil, err
-	}
-	return h.rows(asks, out), nil
+	rows := h.rows(asks, out)
+	h.answered(asks, rows)
+	return rows, nil
 }
 
 // run passes the segments through the head and keeps what later passes need. If it fails, no
 // position has run in the sequences that it did not reach.
 func (h *Head) run(ctx context.Context) (*model.Output, error) {
 	out, err := h.m.Forward(ctx, h.segs)
+	if errors.Is(err, model.ErrKVFull) && h.goNoFurther() {
+		out, err = h.m.Forward(ctx, h.segs)
+	}
 	if err != nil {
 		h.dropFrom(0)
 		return nil, fmt.Errorf("run the draft head: %w", err)

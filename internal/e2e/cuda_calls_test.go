@@ -5,6 +5,7 @@ package e2e
 import (
 	"context"
 	"fmt"
+	"math"
 	"os"
 	"path/filepath"
 	"slices"
@@ -75,8 +76,10 @@ type metered struct {
 	dev    compute.Device
 	levels []tally
 	rounds []tally
-	wide   []int  // rows that a level asked for
-	first  []bool // whether a level is the first of its tree
+	wide   []int    // rows that a level asked for
+	first  []bool   // whether a level is the first of its tree
+	seen   []uint32 // nodes that were asked, and answers
+	single bool     // levels are not to run before they are asked for
 }
 
 func (s *metered) Rows(ctx context.Context, asks []infer.Ask) ([]infer.Row, error) {
@@ -88,7 +91,19 @@ func (s *metered) Rows(ctx context.Context, asks []infer.Ask) ([]infer.Row, erro
 	} else {
 		s.m.take(s.dev)
 	}
+	for i := range asks {
+		asks[i].Full = asks[i].Full || s.single // whole rows cannot be read ahead
+		for n := asks[i].From; n < asks[i].Tree.Len(); n++ {
+			s.seen = append(s.seen, uint32(asks[i].Tree.Token(n)), uint32(asks[i].Tree.Parent(n)))
+		}
+	}
 	rows, err := s.Source.Rows(ctx, asks)
+	for i := range rows {
+		rows[i].Logits = nil
+		for j, token := range rows[i].Tokens {
+			s.seen = append(s.seen, uint32(token), math.Float32bits(rows[i].LogProb[j]))
+		}
+	}
 	s.levels, s.wide, s.first = append(s.levels, s.m.take(s.dev)), append(s.wide, len(rows)), append(s.first, asks[0].From == 0)
 	return rows, err
 }
@@ -104,6 +119,7 @@ func TestCallsOfTheCUDADriver(t *testing.T) {
 	dir := talftest.TinyModel(t, talftest.TinyConfig(), 1)
 	headDir := talftest.TinyHead(t, dir, 2)
 	meter := newMeter(t)
+	alone := false
 	decode := func(c cuda.Config, method string) ([]int32, *metered) {
 		dev, err := cuda.New(c)
 		if err != nil {
@@ -125,7 +141,7 @@ func TestCallsOfTheCUDADriver(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			src = &metered{Source: source.NewHead(h, 0), m: meter, dev: dev}
+			src = &metered{Source: source.NewHead(h, 0), m: meter, dev: dev, single: alone}
 			req.Source = src
 			if req.Drafter, _, err = draft.New(method); err != nil {
 				t.Fatal(err)
@@ -139,7 +155,7 @@ func TestCallsOfTheCUDADriver(t *testing.T) {
 		return s.Tokens(), src
 	}
 	plain, _ := decode(cuda.Default(), "")
-	for method, width := range map[string]int{"salf:th=0.4,N=12,B=4": 11, "beam:N=10,k=4,depth=3": 4} {
+	for method, width := range map[string]int{"salf:th=0.4,N=12,B=4": 11, "beam:N=10,k=4,depth=3": 4, "beam:N=16,k=4,depth=6": 4} {
 		got, src := decode(cuda.Default(), method)
 		if !slices.Equal(got, plain) {
 			t.Errorf("%s: %v, plain decoding %v", method, got, plain)
@@ -148,15 +164,36 @@ func TestCallsOfTheCUDADriver(t *testing.T) {
 		if !slices.Equal(single, plain) {
 			t.Errorf("%s without graphs: %v, plain decoding %v", method, single, plain)
 		}
+		alone = true
+		_, one := decode(cuda.Default(), method)
+		if alone = false; !slices.Equal(src.seen, one.seen) {
+			t.Errorf("%s: levels that run ahead ask and answer otherwise", method)
+		}
 		// Passes of the first rounds allocate memory and build graphs.
 		half := len(src.levels) / 2
 		levels, wide, first, rounds := src.levels[half:], src.wide[half:], src.first[half:], src.rounds[len(src.rounds)/2:]
 		if len(levels) < 6 || len(rounds) < 3 {
 			t.Fatalf("%s: %d levels and %d rounds are too few", method, len(levels), len(rounds))
 		}
-		replayed := 0
+		replayed, waits, most, ahead := 0, 0, 0, 0
 		for i, l := range levels {
+			if first[i] {
+				waits = 0
+			}
+			waits += l.calls["synchronize"]
+			most = max(most, waits)
+			if len(l.calls) == 0 && strings.HasPrefix(method, "beam") {
+				ahead++ // it has run with the level before
+				replayed++
+				continue
+			}
 			replayed += l.calls["graph"]
+			if i > 0 && first[i-1] && strings.HasPrefix(method, "beam") {
+				if l.calls["synchronize"] != 1 || l.calls["dtoh"] > 6 || l.bytes["dtoh"] > 16<<10 || l.calls["htod"] > 2 || l.bytes["htod"] > 128<<10 || l.calls["dtod"] != 0 || l.calls["graph"] == 1 && l.calls["launch"] > 1 {
+					t.Errorf("%s: levels that run ahead ask %v, of bytes %v", method, l.calls, l.bytes)
+				}
+				continue
+			}
 			// Up: the arguments of the pass, and which hidden states it leaves to the next: f̂
 			// and, if several positions were true, the last of them. Down: ids and
 			// log-probabilities of a bucket of rows.
@@ -171,6 +208,9 @@ func TestCallsOfTheCUDADriver(t *testing.T) {
 			if l.calls["graph"] == 1 && l.calls["launch"] > left {
 				t.Errorf("%s: a level that is replayed asks %v", method, l.calls)
 			}
+		}
+		if strings.HasPrefix(method, "beam") && (most > 2 || ahead == 0) {
+			t.Errorf("%s: a draft waits %d times, and %d levels have run ahead", method, most, ahead)
 		}
 		if 2*replayed < len(levels) {
 			t.Errorf("%s: %d of %d levels are replayed", method, replayed, len(levels))
