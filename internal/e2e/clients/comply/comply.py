@@ -21,7 +21,7 @@ SPECS = {"openai-chat": "openai_chat.json", "open-responses": "openresponses.jso
 # The requests of these tests have no seed, and a model that has read nothing but stories may write
 # an argument that does not end. Then, and only then, the call is cut off.
 UNENDED = "finish_reason: expected 'tool_calls', got 'length'"
-UNENDED_MESSAGE = "stop_reason: expected 'tool_use', got 'model_context_window_exceeded'"
+UNENDED_MESSAGE = "stop_reason: expected 'tool_use', got 'max_tokens'"
 
 # The tests that do not pass: the text that the refusal has, or None for a test that
 # llm-comply leaves out because of the model's name.
