@@ -159,9 +159,10 @@ type Proposal struct {
 	// whole rows of logits too.
 	Width int
 	Full  bool
-	// Allow, if not nil, says which tokens may follow a node of that tree, as in Ask; May says whether one may, for less.
+	// Allow, if not nil, says which tokens may follow a node of that tree, as in Ask; May says, for less, whether
+	// one may follow a node of any tree below the round's root.
 	Allow func(n int) []uint64
-	May   func(n int, token int32) bool
+	May   func(t *tree.Tree, n int, token int32) bool
 	// Reach is the sum of the draft's path probabilities of the nodes asked for last, 0 if the
 	// drafter does not say.
 	Reach float64

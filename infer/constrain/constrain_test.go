@@ -5,6 +5,7 @@ import (
 	"errors"
 	"math/rand/v2"
 	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -15,6 +16,7 @@ import (
 	"talf/infer/draft"
 	"talf/infer/draft/chooser"
 	"talf/infer/draft/drafttest"
+	"talf/infer/lookup/datastore"
 	"talf/infer/verify"
 	"talf/infer/verify/verifytest"
 	"talf/internal/leak"
@@ -445,7 +447,12 @@ func TestNoNodeOfWhatAutoComparesIsSpentOnWhatCannotCome(t *testing.T) {
 	c := constraint(t, constrain.Format{Kind: constrain.Regex, Text: "([abc][a-d]{2}){30}"}, letters)
 	prompt := []int32{0, 11, 1, 11, 2, 11, 3, 11, 0, 0, 11, 1, 1, 11, 2, 0} // l cannot come
 	all := 0
-	for _, spec := range []string{"pld:lo=1", "recycle:N=20", "goose:N=20,lo=1", "goose:N=20,lo=1,consensus=off,bypass=64", "isotropic:k=2,N=20,lo=1", "suffix"} {
+	store := storeFile(t, len(letters), slices.Concat(prompt, []int32{0, 11, 1, 0, 11, 2, 3, 0, 1, 2, 3, 0, 1, 11, 2, 1, 3, 2, 1, 1, 2, 0, 3}))
+	for _, spec := range []string{
+		"pld:lo=1", "recycle:N=20", "goose:N=20,lo=1", "goose:N=20,lo=1,consensus=off,bypass=64", "isotropic:k=2,N=20,lo=1", "suffix",
+		"lookahead:W=3,N=3,G=4,prompt=on", "rest:file=" + store + ",set=full,N=20", "fuse:N=20,table=off", "fuse:N=20,context=off",
+		"fuse:N=20,context=off,table=off,file=" + store,
+	} {
 		target := &drafttest.Target{Table: drafttest.Table{Seed: 5, Vocab: len(letters), Order: 2, Sharp: 1}, MaxLen: 120}
 		e := &infer.Engine{Target: slow{target}, Config: infer.Default()}
 		var own [2]*constrain.Processor
@@ -455,7 +462,7 @@ func TestNoNodeOfWhatAutoComparesIsSpentOnWhatCannotCome(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		mk, _, err := draft.Open(spec, draft.Env{})
+		mk, _, err := draft.Open(spec, draft.Env{Vocab: len(letters), Tokenizer: strings.Repeat("ab", 32)})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -470,6 +477,9 @@ func TestNoNodeOfWhatAutoComparesIsSpentOnWhatCannotCome(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
+		if err := mk.Close(); err != nil {
+			t.Fatal(err)
+		}
 		t.Logf("%s: %d nodes in %d passes", spec, len(seen.chains), s.Stats().Passes)
 		all += len(seen.chains)
 		for _, chain := range seen.chains {
@@ -482,6 +492,27 @@ func TestNoNodeOfWhatAutoComparesIsSpentOnWhatCannotCome(t *testing.T) {
 	if all < 100 { // how often a method is asked depends on what it costs
 		t.Errorf("%d nodes are drafted, want more", all)
 	}
+}
+
+// storeFile writes a datastore of one text.
+func storeFile(t *testing.T, vocab int, tokens []int32) string {
+	t.Helper()
+	b, err := datastore.NewBuilder(vocab, strings.Repeat("ab", 32))
+	if err == nil {
+		err = b.Add(tokens)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	f, err := os.Create(filepath.Join(t.TempDir(), "store.idx"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	if _, err := b.WriteTo(f); err != nil {
+		t.Fatal(err)
+	}
+	return f.Name()
 }
 
 // An answer that nothing in the vocabulary continues fails with a reason, in plain decoding and
@@ -734,7 +765,7 @@ func (w *watcher) Observe(p infer.Proposal, v infer.Verdict, s infer.Scores) err
 
 func (w *watcher) see(p infer.Proposal) {
 	t := p.Tree
-	for n := 1; n < t.Len(); n++ {
+	for n := 1; n < p.LiveNodes(); n++ { // the others are only scored
 		chain := slices.Clone(w.tokens)
 		for _, m := range t.AppendPath(nil, n)[1:] {
 			chain = append(chain, t.Token(m))

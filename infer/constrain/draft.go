@@ -27,7 +27,7 @@ type Drafter struct {
 
 	round *infer.Proposal
 	allow func(n int) []uint64
-	may   func(n int, token int32) bool
+	may   func(t *tree.Tree, n int, token int32) bool
 	mask  []uint64 // with the tokens that end answers
 
 	ahead  []int32 // what has to come after the round's root
@@ -192,14 +192,14 @@ func (d *Drafter) allowed(n int) []uint64 {
 	return d.mask
 }
 
-// allows reports whether a token continues the answer at node n of the round's tree of asked nodes. A step of the
+// allows reports whether a token continues the answer at node n of a tree below the round's root. A step of the
 // grammar is all that it takes; a mask takes a walk through the vocabulary.
-func (d *Drafter) allows(n int, token int32) bool {
+func (d *Drafter) allows(t *tree.Tree, n int, token int32) bool {
 	p := d.round
 	if !d.follows(p) {
 		return true
 	}
-	s := d.proc.State(d.context(asked(p), p.Pos, n))
+	s := d.proc.State(d.context(t, p.Pos, n))
 	return s != nil && d.proc.auto.Next(s, token) != nil
 }
 

@@ -113,7 +113,9 @@ type fuse struct {
 	ask      []int
 	asked    []int32 // candidates of ask
 	work     tree.Tree
-	n        int // most nodes, root counted
+	may      func(t *tree.Tree, n int, token int32) bool // of the round's proposal
+	opened   tree.Tree                                   // the opened candidates, if it is needed to say what may follow
+	n        int                                         // most nodes, root counted
 	maxDepth int
 	pos      int     // of the root; -1: no tree of ours was scored
 	node     []int32 // candidate of each node
@@ -132,6 +134,7 @@ type candidate struct {
 	depth       int32
 	first, next int32 // child, sibling; -1: none
 	work        int32 // node of the work tree, -1: not asked
+	place       int32 // node of the tree of opened candidates, -1: it had no room
 	opened, ran bool  // children come from the training-free sources; from the draft model
 	know        uint8 // sources that know what follows
 	places      int8
@@ -209,6 +212,9 @@ func (d *fuse) begin(p *infer.Proposal) {
 	d.finds = 0
 	d.cands = append(d.cands[:0], candidate{parent: -1, token: p.Tree.Token(0), first: -1, next: -1, work: -1})
 	d.work.Reset(p.Tree.Token(0), min(8*d.n+d.cfg.b, tree.MaxNodes))
+	if d.may = p.May; d.may != nil {
+		d.opened.Reset(p.Tree.Token(0), tree.MaxNodes)
+	}
 	d.ask, d.asked = d.ask[:0], d.asked[:0]
 }
 

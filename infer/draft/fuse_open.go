@@ -13,6 +13,9 @@ func (d *fuse) open(c int32) {
 		return
 	}
 	d.cands[c].opened = true
+	if d.may != nil {
+		d.place(c)
+	}
 	if d.cfg.context {
 		d.openContext(c)
 	}
@@ -28,6 +31,25 @@ func (d *fuse) open(c int32) {
 	d.settle(c)
 }
 
+// place puts c into the tree of opened candidates, where its parent is.
+func (d *fuse) place(c int32) {
+	x := &d.cands[c]
+	if x.place = 0; x.parent < 0 {
+		return
+	}
+	if x.place = d.cands[x.parent].place; x.place >= 0 && d.opened.Room() > 0 {
+		x.place = int32(d.opened.Add(int(x.place), x.token))
+	} else {
+		x.place = -1
+	}
+}
+
+// follows reports whether a token may follow c, which is open. What cannot come would take the places of
+// tokens that can, and teach the calibration that its source was wrong.
+func (d *fuse) follows(c, token int32) bool {
+	return d.may == nil || d.cands[c].place < 0 || d.may(&d.opened, int(d.cands[c].place), token)
+}
+
 // tokenBefore returns the token before candidate c, -1 if there is none.
 func (d *fuse) tokenBefore(c int32) int32 {
 	if up := d.cands[c].parent; up >= 0 {
@@ -40,12 +62,14 @@ func (d *fuse) tokenBefore(c int32) int32 {
 }
 
 func (d *fuse) openTable(c int32, o origin, next []lookup.Successor) {
-	if len(next) == 0 {
-		return
-	}
-	d.cands[c].know |= 1 << o
-	for r, s := range next {
-		d.propose(c, s.Token, o, r, float64(s.Score))
+	rank := 0
+	for _, s := range next {
+		if !d.follows(c, s.Token) {
+			continue
+		}
+		d.cands[c].know |= 1 << o
+		d.propose(c, s.Token, o, rank, float64(s.Score))
+		rank++
 	}
 }
 
@@ -60,7 +84,7 @@ func (d *fuse) openContext(c int32) {
 		// The places that its parent follows and that continue with its token.
 		up := &d.cands[x.parent]
 		for i := range up.places {
-			if d.token(x.parent, up.at[i]) == x.token {
+			if d.token(x.parent, up.at[i]) == x.token && d.follows(c, d.token(c, up.at[i]+1)) {
 				x.at[x.places], x.long[x.places] = up.at[i]+1, min(up.long[i]+1, fuseLong)
 				x.places++
 			}
@@ -123,7 +147,7 @@ func (d *fuse) findPlaces(c int32) {
 			at = d.Context.Find(d.key[len(d.key)-n:])
 		}
 		for ; at > 0 && x.places < fusePlaces; at = d.Context.Earlier(n, at) {
-			if slices.Contains(x.at[:x.places], int32(at)) {
+			if slices.Contains(x.at[:x.places], int32(at)) || !d.follows(c, d.token(c, int32(at))) {
 				continue
 			}
 			long := n
@@ -157,8 +181,13 @@ func (d *fuse) proposeStore(c int32, m datastore.Match, rank int) int {
 	if m.Count() == 0 {
 		return rank
 	}
-	d.cands[c].know |= 1 << fromStore
-	d.succ = d.shared.store.Append(d.succ[:0], m, fuseWidth-rank)
+	var may func(token int32) bool
+	if d.may != nil {
+		may = func(token int32) bool { return d.follows(c, token) }
+	}
+	if d.succ = following(d.succ[:0], d.shared.store, m, fuseWidth-rank, may); may == nil || len(d.succ) > 0 {
+		d.cands[c].know |= 1 << fromStore
+	}
 	for _, y := range d.succ {
 		// A match of few tokens, or with few occurrences, says less.
 		q := float64(y.Count()) / (float64(m.Count()) + 0.5) * (1 - 1/(1+float64(m.Len())))

@@ -95,8 +95,9 @@ type rest struct {
 	store *datastore.Store
 	seen  []int32
 	next  []datastore.Next
-	queue []found // most frequent first
-	trie  []kept  // the root first; children follow parents
+	queue []found   // most frequent first
+	trie  tree.Tree // before continuations are dropped from it
+	kept  []kept    // by node of the trie
 }
 
 // A found is a continuation that may become a node.
@@ -107,10 +108,8 @@ type found struct {
 
 // A kept continuation is a node of the trie.
 type kept struct {
-	parent, depth int
-	token         int32
-	distinct      int // tokens of the continuation that differ
-	node          int // of the tree, -1 if it was dropped
+	distinct int // tokens of the continuation that differ
+	node     int // of the tree, -1 if it was dropped
 }
 
 func (d *rest) Start(prompt []int32) error {
@@ -121,21 +120,22 @@ func (d *rest) Start(prompt []int32) error {
 func (d *rest) Grow(p *infer.Proposal, _ []infer.Row, _ infer.Chance) ([]int, error) {
 	n, depth := min(d.cfg.n, p.MaxNodes), min(d.cfg.depth, p.MaxDepth)
 	context := d.seen[:p.Pos+1]
-	d.trie = append(d.trie[:0], kept{})
-	for most := d.cfg.most; most >= d.cfg.least && len(d.trie) < n; {
+	d.trie.Reset(p.Tree.Token(0), n)
+	d.kept = append(d.kept[:0], kept{})
+	for most := d.cfg.most; most >= d.cfg.least && d.trie.Room() > 0; {
 		m := d.store.Longest(context, d.cfg.least, most)
 		if m.Count() == 0 {
 			break
 		}
 		d.queue = d.queue[:0]
-		d.enqueue(n, 0, m.First(d.cfg.hits))
-		for len(d.queue) > 0 && len(d.trie) < n {
+		d.enqueue(p, n, 0, m.First(d.cfg.hits))
+		for len(d.queue) > 0 && d.trie.Room() > 0 {
 			f := d.queue[0]
 			d.queue = slices.Delete(d.queue, 0, 1)
 			// A shorter suffix finds all that a longer one found, and more.
 			c := d.child(f.parent, f.Token)
-			if d.trie[c].depth < depth {
-				d.enqueue(n, c, f.Match)
+			if d.trie.Depth(c) < depth {
+				d.enqueue(p, n, c, f.Match)
 			}
 		}
 		if !d.cfg.fill {
@@ -146,9 +146,9 @@ func (d *rest) Grow(p *infer.Proposal, _ []infer.Row, _ infer.Chance) ([]int, er
 	if d.cfg.thin {
 		d.thin(n - 1)
 	}
-	for i := range d.trie[1:] {
-		if x := &d.trie[i+1]; x.node >= 0 {
-			x.node = p.Tree.Add(d.trie[x.parent].node, x.token)
+	for i := 1; i < d.trie.Len(); i++ {
+		if x := &d.kept[i]; x.node >= 0 {
+			x.node = p.Tree.Add(d.kept[d.trie.Parent(i)].node, d.trie.Token(i))
 		}
 	}
 	return nil, d.store.Err()
@@ -156,20 +156,18 @@ func (d *rest) Grow(p *infer.Proposal, _ []infer.Row, _ infer.Chance) ([]int, er
 
 // child returns the node of the trie for a token below another node, and adds it if it is new.
 func (d *rest) child(parent int, token int32) int {
-	for i := parent + 1; i < len(d.trie); i++ {
-		if x := &d.trie[i]; x.parent == parent && x.token == token {
-			return i
-		}
+	if c := d.trie.Child(parent, token); c >= 0 {
+		return c
 	}
-	x := kept{parent: parent, depth: d.trie[parent].depth + 1, token: token, distinct: d.trie[parent].distinct + 1}
-	for n := parent; n > 0; n = d.trie[n].parent {
-		if d.trie[n].token == token {
+	x := kept{distinct: d.kept[parent].distinct + 1}
+	for n := parent; n > 0; n = d.trie.Parent(n) {
+		if d.trie.Token(n) == token {
 			x.distinct--
 			break
 		}
 	}
-	d.trie = append(d.trie, x)
-	return len(d.trie) - 1
+	d.kept = append(d.kept, x)
+	return d.trie.Add(parent, token)
 }
 
 // thin drops continuations, those with the most distinct tokens first and of equal ones the last,
@@ -177,25 +175,29 @@ func (d *rest) child(parent int, token int32) int {
 // parent, which stands before it: what is left is a trie.
 func (d *rest) thin(most int) {
 	sum := 0
-	for _, x := range d.trie {
+	for _, x := range d.kept {
 		sum += x.distinct
 	}
 	for sum > most {
 		last := 0
-		for i, x := range d.trie {
-			if x.node >= 0 && x.distinct >= d.trie[last].distinct {
+		for i, x := range d.kept {
+			if x.node >= 0 && x.distinct >= d.kept[last].distinct {
 				last = i
 			}
 		}
-		sum -= d.trie[last].distinct
-		d.trie[last].node = -1
+		sum -= d.kept[last].distinct
+		d.kept[last].node = -1
 	}
 }
 
-// enqueue queues the tokens that follow m, which ends at node.
-func (d *rest) enqueue(n, node int, m datastore.Match) {
+// enqueue queues the tokens that follow m, which ends at a node of the trie, and may come there.
+func (d *rest) enqueue(p *infer.Proposal, n, node int, m datastore.Match) {
 	room := n - 1
-	d.next = d.store.Append(d.next[:0], m, min(room, maxNext))
+	var may func(token int32) bool
+	if p.May != nil {
+		may = func(token int32) bool { return p.May(&d.trie, node, token) }
+	}
+	d.next = following(d.next[:0], d.store, m, min(room, maxNext), may)
 	for _, x := range d.next {
 		i := len(d.queue)
 		for i > 0 && d.queue[i-1].Count() < x.Count() {
@@ -212,6 +214,26 @@ func (d *rest) enqueue(n, node int, m datastore.Match) {
 
 // maxNext bounds how many children of a node are considered.
 const maxNext = 16
+
+// following appends the tokens that follow m most often in a datastore, of those that may come (nil: all), at most
+// most of them.
+func following(dst []datastore.Next, s *datastore.Store, m datastore.Match, most int, may func(token int32) bool) []datastore.Next {
+	if may == nil {
+		return s.Append(dst, m, most)
+	}
+	first := len(dst)
+	all := s.Append(dst, m, math.MaxInt)
+	dst = all[:first]
+	for _, x := range all[first:] {
+		if len(dst)-first == most {
+			break
+		}
+		if may(x.Token) {
+			dst = append(dst, x)
+		}
+	}
+	return dst
+}
 
 func (d *rest) Observe(p infer.Proposal, v infer.Verdict, _ infer.Scores) error {
 	d.seen = observed(d.seen, p, v)

@@ -127,16 +127,7 @@ func (c *arm) logs(cut bool) []float64 {
 // follow, but not all that may, which takes a mask for each node: most of these trees are not used.
 func (c *arm) draw(p *infer.Proposal, t *tree.Tree, n, depth int, ch infer.Chance) error {
 	t.Reset(p.Tree.Token(0), n)
-	c.prop = infer.Proposal{Tree: t, Pos: p.Pos, MaxNodes: n, MaxDepth: depth}
-	if p.May != nil {
-		c.prop.May = func(n int, token int32) bool { // who answers looks at the tree of p
-			tree, work := p.Tree, p.Work
-			p.Tree, p.Work = c.prop.Tree, c.prop.Work
-			may := p.May(n, token)
-			p.Tree, p.Work = tree, work
-			return may
-		}
-	}
+	c.prop = infer.Proposal{Tree: t, Pos: p.Pos, MaxNodes: n, MaxDepth: depth, May: p.May}
 	ask, err := c.d.Grow(&c.prop, nil, ch)
 	if err == nil && len(ask) > 0 {
 		return errors.New("chooser: a candidate without a draft model asks one")

@@ -130,7 +130,7 @@ func (d *Drafter) fill() int32 {
 	return t
 }
 
-// Grow proposes the n-grams of the last token and adds the window.
+// Grow proposes the n-grams of the last token, as far as they may come, and adds the window.
 func (d *Drafter) Grow(p *infer.Proposal, _ []infer.Row, c infer.Chance) ([]int, error) {
 	if d.fresh {
 		d.draw(p.Pos, c)
@@ -148,17 +148,20 @@ func (d *Drafter) Grow(p *infer.Proposal, _ []infer.Row, c infer.Chance) ([]int,
 	if !d.full() {
 		grams = 0 // as in the authors' code
 	}
-	for i := range min(grams, d.pool.count(t.Token(0))) {
+	for i := 0; i < d.pool.count(t.Token(0)) && grams > 0; i++ {
 		n := 0
 		for _, token := range d.pool.newest(t.Token(0), i)[:length] {
 			c := t.Child(n, token)
 			if c < 0 {
-				if t.Len() == p.MaxNodes || t.Depth(n) == p.MaxDepth {
+				if t.Len() == p.MaxNodes || t.Depth(n) == p.MaxDepth || p.May != nil && !p.May(t, n, token) {
 					break
 				}
 				c = t.Add(n, token)
 			}
 			n = c
+		}
+		if n > 0 || p.May == nil { // one that cannot come takes no other's place
+			grams--
 		}
 	}
 	p.Live = t.Len()

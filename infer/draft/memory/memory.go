@@ -135,8 +135,8 @@ func (m *Memory) Before(p *infer.Proposal, n int) int32 {
 	return -1
 }
 
-// May reports whether a token may follow node n.
-func May(p *infer.Proposal, n int, token int32) bool { return p.May == nil || p.May(n, token) }
+// May reports whether a token may follow node n of p's tree.
+func May(p *infer.Proposal, n int, token int32) bool { return p.May == nil || p.May(p.Tree, n, token) }
 
 // After returns the successors of node n that may follow it, best first. The table is locked.
 func (m *Memory) After(p *infer.Proposal, n int) []lookup.Successor {

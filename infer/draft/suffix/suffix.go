@@ -164,7 +164,7 @@ func (d *Drafter) Grow(p *infer.Proposal, _ []infer.Row, _ infer.Chance) ([]int,
 		if up := x.Parents[i]; up >= 0 {
 			at = d.node[up]
 		}
-		if at < 0 || p.Tree.Depth(int(at)) == p.MaxDepth || p.May != nil && !p.May(int(at), token) {
+		if at < 0 || p.Tree.Depth(int(at)) == p.MaxDepth || p.May != nil && !p.May(p.Tree, int(at), token) {
 			d.node = append(d.node, -1)
 			continue
 		}
