@@ -228,6 +228,46 @@ func TestStoredAndRecomputedTapsTrainTheSameHead(t *testing.T) {
 	}
 }
 
+// A head that reads some of the layers whose states the data hold, in an order of its own, takes those, and has the bits of
+// one for which the target ran again. Sets that hold the states of different layers do not mix.
+func TestAHeadReadsSomeOfTheStoredTaps(t *testing.T) {
+	target := tinyTarget(t, device(t, 1))
+	head := func(network string, features Features, sets ...*data.Set) (weights []byte, warns int, err error) {
+		cfg := eagle3Config("eagle3:steps=2")
+		cfg.Network, cfg.Steps = network, 2
+		var mixed mix.Shares
+		for _, s := range sets {
+			mixed = append(mixed, mix.Share{Set: s, Weight: 1})
+		}
+		res, err := Head(context.Background(), cfg, HeadJob{Target: target, Data: mixed, Out: t.TempDir(), Features: features, Warn: func(string) { warns++ }})
+		if err != nil {
+			return nil, warns, err
+		}
+		weights, err = os.ReadFile(filepath.Join(res.Dir, "model.safetensors"))
+		return weights, warns, err
+	}
+	set, other := tinyData(t, target, 12, data.Taps), tinyDataIn(t, filepath.Join(t.TempDir(), "other"), target, 12, data.Taps, 2, 0)
+	for _, network := range []string{"eagle3:taps=2", "eagle3:taps=2+0", "eagle3:taps=0+2+1"} {
+		want, _, err := head(network, FeaturesRecompute, set)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got, warns, err := head(network, FeaturesStored, set); err != nil || warns != 0 || !bytes.Equal(got, want) {
+			t.Errorf("%s of stored states: other weights: %v; %d warnings (%v), want none", network, !bytes.Equal(got, want), warns, err)
+		}
+	}
+	if _, _, err := head("eagle3:taps=2", FeaturesStored, set, other); err == nil || !strings.Contains(err.Error(), "set 2 of the data hold no features for this head") {
+		t.Errorf("sets with the states of different layers: %v", err)
+	}
+	want, _, err := head("eagle3:taps=2", FeaturesRecompute, set, other)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got, warns, err := head("eagle3:taps=2", FeaturesAuto, set, other); err != nil || warns != 1 || !bytes.Equal(got, want) {
+		t.Errorf("sets with the states of different layers: other weights: %v; %d warnings (%v), want 1", !bytes.Equal(got, want), warns, err)
+	}
+}
+
 func TestWhatAnEAGLE3HeadCannotDoIsRefused(t *testing.T) {
 	dev := device(t, 1)
 	target := tinyTarget(t, dev)

@@ -41,12 +41,33 @@ func Taps(cfg Config, job HeadJob) ([]int, error) {
 	return h.taps, err
 }
 
-// holds reports whether the data of a set have what the head reads.
+// holds reports whether the data of a set have what the head reads: the states of its layers, and perhaps those of
+// others. Of the sets that have them, all must have the same layers.
 func (h *headTask) holds(m data.Meta) bool {
 	if h.taps == nil {
 		return m.Features == data.BF16
 	}
-	return m.Features == data.Taps && slices.Equal(m.Taps, h.taps)
+	if m.Features != data.Taps || h.stored != nil && !slices.Equal(m.Taps, h.stored) {
+		return false
+	}
+	return !slices.ContainsFunc(h.taps, func(b int) bool { return !slices.Contains(m.Taps, b) })
+}
+
+// decode writes what the head reads of stored features to dst.
+func (h *headTask) decode(dst []float32, stored []byte) {
+	if h.taps == nil || slices.Equal(h.stored, h.taps) {
+		data.DecodeBF16(dst, stored)
+		return
+	}
+	w := h.meta.Hidden
+	for len(dst) > 0 {
+		for _, b := range h.taps {
+			at := 2 * w * slices.Index(h.stored, b)
+			data.DecodeBF16(dst[:w], stored[at:at+2*w])
+			dst = dst[w:]
+		}
+		stored = stored[2*w*len(h.stored):]
+	}
 }
 
 // features returns what the head reads [T][FeatureSize], f or the states at the taps: as the data
@@ -62,7 +83,7 @@ func (h *headTask) features(ctx context.Context, r *data.Record, last bool) ([]f
 	apart := last && h.taps != nil // f is not what the head reads
 	h.last = h.feat
 	if len(r.Features) > 0 && !h.recompute && h.job.Features != FeaturesRecompute && !apart {
-		data.DecodeBF16(h.feat, r.Features)
+		h.decode(h.feat, r.Features)
 		return h.feat, nil
 	}
 	if apart {

@@ -78,7 +78,8 @@ type headTask struct {
 	meta   data.Meta  // of the first set: what all sets have in common
 	taps   []int      // of the target that an EAGLE-3 head reads; nil: another head, which reads features
 	init   *published // an EAGLE-3 head to start from, or nil
-	// recompute says that a set holds hidden states that are not this head's.
+	stored []int      // layers whose states the sets hold, among them taps
+	// recompute says that a set does not hold the hidden states that the head reads, but others.
 	recompute bool
 	params    *net.Params
 	limit     int // positions of a sequence that are used, at most
@@ -204,6 +205,8 @@ func (h *headTask) check() error {
 				h.job.Warn(of + " hold other hidden states than this head reads: the target runs over the text again")
 			}
 			h.recompute = h.recompute || m.Features != data.None
+		} else {
+			h.stored = m.Taps
 		}
 		if s.Set.Len() == 0 {
 			return fmt.Errorf("%s hold no sequence", of)
