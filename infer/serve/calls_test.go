@@ -164,7 +164,7 @@ func TestToolsAreCalled(t *testing.T) {
 // Calls come in the format that was chosen, whatever the template writes, and are read as calls.
 func TestTheFormatOfToolsCanBeChosen(t *testing.T) {
 	dir := longerModel(t)
-	for name, form := range map[toolcall.Name]string{"llama3": `{"name": "NAME", "parameters": {…}}`, "mistral-v11": "[TOOL_CALLS]NAME[ARGS]{…}", "deepseek": "function<｜tool▁sep｜>NAME\n"} {
+	for name, form := range map[toolcall.Name]string{"llama3": `{"name": "NAME", "parameters": {…}}`, "mistral-v13": "[TOOL_CALLS]NAME[ARGS]{…}", "deepseek": "function<｜tool▁sep｜>NAME\n"} {
 		parts := servetest.Default()
 		var err error
 		if parts.Template, err = chat.Load(dir); err != nil {

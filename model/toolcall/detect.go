@@ -20,10 +20,13 @@ type Style struct {
 	Thinks bool
 }
 
-// probe is a conversation that calls a tool of an unlikely name.
-const probe = `{"messages":[{"role":"user","content":"Question"},{"role":"assistant","content":null,"tool_calls":[{"type":"function","id":"abcdef123",` +
-	`"function":{"name":"probed_tool","arguments":"{\"unlikely\": 1}"}}]},{"role":"tool","name":"probed_tool","tool_call_id":"abcdef123","content":"1"}],` +
-	`"tools":[{"type":"function","function":{"name":"probed_tool","description":"probed_description","parameters":{"type":"object","properties":{"unlikely":{"type":"integer"}}}}}]}`
+// probe is a conversation that calls a tool of an unlikely name. Some templates take no other ids than one of this length.
+const (
+	probedID = "abcdef123"
+	probe    = `{"messages":[{"role":"user","content":"Question"},{"role":"assistant","content":null,"tool_calls":[{"type":"function","id":"` + probedID + `",` +
+		`"function":{"name":"probed_tool","arguments":"{\"unlikely\": 1}"}}]},{"role":"tool","name":"probed_tool","tool_call_id":"` + probedID + `","content":"1"}],` +
+		`"tools":[{"type":"function","function":{"name":"probed_tool","description":"probed_description","parameters":{"type":"object","properties":{"unlikely":{"type":"integer"}}}}}]}`
+)
 
 // Detect finds out how a template writes calls, by having it write one. Without a template, and for
 // one that writes none in a known format, the format is the plain one.
@@ -50,9 +53,13 @@ func Detect(ctx context.Context, t *chat.Template) (Style, error) {
 		}
 		text := squeezed(r.Text)
 		for _, f := range formats[:len(formats)-1] {
-			want := f.lead + f.before + "probed_tool" + f.middle + `{"unlikely": 1}`
+			name := "probed_tool"
+			if f.id != "" {
+				name += f.id + probedID
+			}
+			want := f.lead + f.before + name + f.middle + `{"unlikely": 1}`
 			if f.channels {
-				want = recipient + "probed_tool" + channelMark
+				want = recipient + name + channelMark
 			}
 			if strings.Contains(text, squeezed(want)) {
 				return Style{Format: f, Told: strings.Contains(text, "probed_description"), Thinks: t.Mentions(thinkOpen)}, nil

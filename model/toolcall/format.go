@@ -25,13 +25,16 @@ type Call struct {
 }
 
 // A Format is how calls are written in an answer: lead, then before, the name, middle, the
-// arguments and after for each call, with between in between, and end.
+// arguments and after for each call, with between in between, and end. Mistral's formats have the
+// names of its tokenizers' versions in mistral-common.
 type Format struct {
 	name   string
 	lead   string
 	before string
 	middle string
 	after  string
+	// id is a mark that may stand between the name and middle, with an id of nine letters and digits after it.
+	id string
 	// between is what stands between two calls; a format that has one call only has single.
 	between string
 	single  bool
@@ -86,7 +89,10 @@ var formats = []*Format{
 		trigger: "[TOOL_CALLS]", marks: []string{"[TOOL_CALLS]"},
 	},
 	{
-		name: "mistral-v11", before: "[TOOL_CALLS]", middle: "[ARGS]", trigger: "[TOOL_CALLS]", marks: []string{"[TOOL_CALLS]", "[ARGS]"},
+		name: "mistral-v11", before: "[TOOL_CALLS]", middle: "[ARGS]", id: "[CALL_ID]", trigger: "[TOOL_CALLS]", marks: []string{"[TOOL_CALLS]", "[CALL_ID]", "[ARGS]"},
+	},
+	{
+		name: "mistral-v13", before: "[TOOL_CALLS]", middle: "[ARGS]", trigger: "[TOOL_CALLS]", marks: []string{"[TOOL_CALLS]", "[ARGS]"},
 	},
 	{
 		name: "hermes", before: "<tool_call>\n" + `{"name": "`, middle: `", "arguments": `, after: "}\n</tool_call>", between: "\n",

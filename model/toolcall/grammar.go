@@ -215,9 +215,14 @@ func (w *writer) answer(a *Ask, args []grammar.Expr) (grammar.Expr, error) {
 // calls adds what follows the trigger: the rest of what comes before a name, and all calls.
 func (w *writer) calls(a *Ask, args []grammar.Expr, rest string) grammar.Expr {
 	b, f := w.b, w.f
+	id := b.Empty()
+	if f.id != "" {
+		letter := b.Runes([]grammar.Range{{Lo: '0', Hi: '9'}, {Lo: 'A', Hi: 'Z'}, {Lo: 'a', Hi: 'z'}})
+		id = b.Optional(b.Seq(w.text(f.id), b.Repeat(letter, idBytes, idBytes)))
+	}
 	var one []grammar.Expr
 	for i := range a.Tools {
-		one = append(one, b.Seq(w.text(a.Tools[i].Name+f.middle), args[i], w.text(f.after)))
+		one = append(one, b.Seq(w.text(a.Tools[i].Name), id, w.text(f.middle), args[i], w.text(f.after)))
 	}
 	call := b.Alt(one...)
 	parts := []grammar.Expr{w.text(rest), call}

@@ -252,7 +252,11 @@ func (p *Parser) broken() bool {
 // name is a step: the name of a tool and what comes before its arguments.
 func (p *Parser) name(end bool) bool {
 	for _, name := range p.names {
-		switch p.read(name + p.f.middle) {
+		found := p.read(name + p.f.middle)
+		if found == 0 {
+			found = p.identified(name)
+		}
+		switch found {
 		case 1:
 			return p.begin(name)
 		case -1:
@@ -262,6 +266,44 @@ func (p *Parser) name(end bool) bool {
 	}
 	return p.broken()
 }
+
+// idBytes is how long an id is.
+const idBytes = 9
+
+// identified takes a name, an id and what comes before arguments from the beginning of buf, and returns what read
+// does. Which id a model writes does not matter: the call gets another.
+func (p *Parser) identified(name string) int {
+	if p.f.id == "" {
+		return 0
+	}
+	before := name + p.f.id
+	rest, ok := strings.CutPrefix(p.buf, before)
+	if !ok {
+		if strings.HasPrefix(before, p.buf) {
+			return -1
+		}
+		return 0
+	}
+	n := 0
+	for n < min(len(rest), idBytes) && isID(rest[n]) {
+		n++
+	}
+	switch after := rest[n:]; {
+	case n < idBytes && after == "":
+		return -1
+	case n < idBytes:
+		return 0
+	case strings.HasPrefix(after, p.f.middle):
+		p.buf = after[len(p.f.middle):]
+		return 1
+	case strings.HasPrefix(p.f.middle, after):
+		return -1
+	}
+	return 0
+}
+
+// isID reports whether a byte may stand in an id.
+func isID(c byte) bool { return '0' <= c && c <= '9' || 'A' <= c && c <= 'Z' || 'a' <= c && c <= 'z' }
 
 // begin is what happens once a call is known.
 func (p *Parser) begin(name string) bool {

@@ -2,11 +2,16 @@ package toolcall_test
 
 import (
 	"context"
+	"crypto/sha256"
 	"encoding/json"
+	"flag"
+	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 
@@ -141,6 +146,12 @@ func TestTextIsDivided(t *testing.T) {
 		{"harmony", "<|channel|>analysis<|message|>Hm.<|end|><|start|>assistant<|channel|>final<|message|>Yes.", toolcall.Silent, events{
 			{Kind: toolcall.Reasoning, Text: "Hm."}, {Kind: toolcall.Content, Text: "Yes."},
 		}},
+		{"mistral-v11", "Look: [TOOL_CALLS]add[CALL_ID]aB3dEf9hI[ARGS]{\"a\": 2}[TOOL_CALLS]add.all[ARGS]{}", toolcall.Silent, events{
+			{Kind: toolcall.Content, Text: "Look:"}, {Kind: toolcall.Begin, Text: "add"}, {Kind: toolcall.Arguments, Text: `{"a": 2}`}, {Kind: toolcall.Begin, Text: "add.all"}, {Kind: toolcall.Arguments, Text: `{}`},
+		}},
+		{"mistral-v11", "[TOOL_CALLS]add[CALL_ID]aB3-Ef9hI[ARGS]{}", toolcall.Silent, events{{Kind: toolcall.Content, Text: "[TOOL_CALLS]add[CALL_ID]aB3-Ef9hI[ARGS]{}"}}},
+		{"mistral-v11", "[TOOL_CALLS]add[CALL_ID]aB3dEf9hIj[ARGS]{}", toolcall.Silent, events{{Kind: toolcall.Content, Text: "[TOOL_CALLS]add[CALL_ID]aB3dEf9hIj[ARGS]{}"}}},
+		{"mistral-v11", "[TOOL_CALLS]add[CALL_ID]aB3", toolcall.Silent, nil},
 		{"hermes", "a <tool_ca", toolcall.Silent, events{{Kind: toolcall.Content, Text: "a <tool_ca"}}},
 		{"harmony", "Hm", toolcall.Silent, events{{Kind: toolcall.Content, Text: "Hm"}}},
 	} {
@@ -223,7 +234,7 @@ func TestTextsOfAFormatAreCutOff(t *testing.T) {
 
 // However an answer is divided into pieces, its parts are the same, and none is longer than it.
 func FuzzParser(f *testing.F) {
-	for i, text := range []string{"<think>a</think><tool_call>\n{\"name\": \"add\", \"arguments\": {}}\n</tool_call>", `[TOOL_CALLS][{"name": "add", "arguments": {}}]`, `{"name": "add", "parameters": {}}`} {
+	for i, text := range []string{"<think>a</think><tool_call>\n{\"name\": \"add\", \"arguments\": {}}\n</tool_call>", `[TOOL_CALLS][{"name": "add", "arguments": {}}]`, `[TOOL_CALLS]add[CALL_ID]aB3dEf9hI[ARGS]{}`, `{"name": "add", "parameters": {}}`} {
 		f.Add(byte(i), text, byte(3))
 	}
 	f.Fuzz(func(t *testing.T, which byte, text string, n byte) {
@@ -251,7 +262,8 @@ func TestFormatsAreDetected(t *testing.T) {
 		"hermes":        `{% for t in tools %}{{ t | tojson }}{% endfor %}` + each + `<tool_call>{"name": "{{ c.function.name }}", "arguments": ` + arguments + `}</tool_call>{% endfor %}{% endfor %}`,
 		"generic":       `{% for m in messages %}{{ m.content }}{% endfor %}as described`,
 		"llama3":        each + `{"name": "{{ c.function.name }}", "parameters": ` + arguments + `}{% endfor %}{% endfor %}`,
-		"mistral-v11":   each + `[TOOL_CALLS]{{ c.function.name }}[ARGS]` + arguments + `{% endfor %}{% endfor %}`,
+		"mistral-v11":   each + `[TOOL_CALLS]{{ c.function.name }}[CALL_ID]{{ c.id }}[ARGS]` + arguments + `{% endfor %}{% endfor %}`,
+		"mistral-v13":   each + `[TOOL_CALLS]{{ c.function.name }}[ARGS]` + arguments + `{% endfor %}{% endfor %}`,
 		"deepseek-v3.1": each + `<｜tool▁calls▁begin｜><｜tool▁call▁begin｜>{{ c.function.name }}<｜tool▁sep｜>` + arguments + `<｜tool▁call▁end｜><｜tool▁calls▁end｜>{% endfor %}{% endfor %}`,
 		"harmony":       each + `<|start|>assistant to=functions.{{ c.function.name }}<|channel|>commentary json<|message|>` + arguments + `<|call|>{% endfor %}{% endfor %}`,
 	} {
@@ -266,12 +278,19 @@ func TestFormatsAreDetected(t *testing.T) {
 	}
 }
 
-// The templates of published models are known for what they are.
-func TestPublishedTemplates(t *testing.T) {
+// tokensOf returns a model's directory that names the first and the last token of texts.
+func tokensOf(t *testing.T) string {
+	t.Helper()
 	dir := t.TempDir()
 	if err := os.WriteFile(filepath.Join(dir, "tokenizer_config.json"), []byte(`{"bos_token":"<s>","eos_token":"</s>"}`), 0o600); err != nil {
 		t.Fatal(err)
 	}
+	return dir
+}
+
+// The templates of published models are known for what they are.
+func TestPublishedTemplates(t *testing.T) {
+	dir := tokensOf(t)
 	type style struct {
 		Format       string
 		Told, Thinks bool
@@ -329,6 +348,92 @@ func TestCallsThatTransformersRendersAreRead(t *testing.T) {
 	}
 }
 
+var templates = flag.String("templates", "", "directory of published chat templates, such as models/templates of llama.cpp's sources")
+
+// published returns the template of a name and SHA-256, from -templates or from what is shared. The test skips without it.
+func published(t *testing.T, name, hash string) *chat.Template {
+	t.Helper()
+	dir := *templates
+	if dir == "" {
+		if !slices.Contains(sharedTemplates, name) {
+			t.Skip("the published template is not at hand: give -templates")
+		}
+		dir = filepath.Dir(golden.Shared(t, "data/chat/"+name+".jinja"))
+	}
+	b, err := os.ReadFile(filepath.Join(dir, name+".jinja"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := fmt.Sprintf("%x", sha256.Sum256(b)); got != hash {
+		t.Fatalf("%s has SHA-256 %s, want %s", name, got, hash)
+	}
+	tmpl, err := chat.Parse(name, string(b))
+	if err == nil {
+		tmpl, err = tmpl.WithTokens(tokensOf(t))
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	return tmpl.WithClock(func() time.Time { return time.Date(2024, 7, 26, 0, 0, 0, 0, time.UTC) })
+}
+
+var sharedTemplates = []string{
+	"Qwen-Qwen2.5-7B-Instruct", "Qwen-Qwen3-0.6B", "deepseek-ai-DeepSeek-R1-Distill-Llama-8B", "meta-llama-Llama-3.1-8B-Instruct",
+	"mistralai-Mistral-Nemo-Instruct-2407",
+}
+
+// Prompts of conversations with tools are those that transformers renders with published templates
+// (tools/goldens/calls.py), and the format of calls is found.
+func TestPromptsWithToolsAgreeWithTransformers(t *testing.T) {
+	b, err := os.ReadFile(filepath.Join("testdata", "prompts.jsonl"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	type prompt struct {
+		Template, SHA256, Format, Name, Text, Error string
+		line                                        []byte
+	}
+	var all []prompt
+	for line := range strings.Lines(string(b)) {
+		c := prompt{line: []byte(line)}
+		if err := json.Unmarshal(c.line, &c); err != nil {
+			t.Fatal(err)
+		}
+		all = append(all, c)
+	}
+	for len(all) > 0 {
+		n := 1
+		for n < len(all) && all[n].Template == all[0].Template {
+			n++
+		}
+		some := all[:n]
+		all = all[n:]
+		t.Run(some[0].Template, func(t *testing.T) {
+			tmpl := published(t, some[0].Template, some[0].SHA256)
+			for _, c := range some {
+				talk, err := chat.ParseConversation(c.line)
+				if err != nil {
+					t.Fatal(err)
+				}
+				got, err := tmpl.Render(t.Context(), talk)
+				if c.Error != "" {
+					_, why, _ := strings.Cut(c.Error, ": ")
+					if err == nil || !strings.Contains(err.Error(), why) {
+						t.Errorf("%s: error %v, want %q", c.Name, err, c.Error)
+					}
+				} else if err != nil {
+					t.Errorf("%s: %v", c.Name, err)
+				} else if d := cmp.Diff(c.Text, got.Text); d != "" {
+					t.Errorf("%s: %s", c.Name, d)
+				}
+			}
+			if s, err := toolcall.Detect(t.Context(), tmpl); err != nil || s.Format.Name() != some[0].Format {
+				t.Errorf("the format of calls is %s, want %s: %v", s.Format.Name(), some[0].Format, err)
+			}
+		})
+	}
+}
+
 // Templates that know nothing of tools get texts, whatever the first message is.
 func TestMessagesAreRewritten(t *testing.T) {
 	f := toolcall.Find("generic")
@@ -366,6 +471,29 @@ func TestMessagesAreRewritten(t *testing.T) {
 		}
 		if d := cmp.Diff(c.want, got); d != "" {
 			t.Errorf("%v: %s", c.messages, d)
+		}
+	}
+}
+
+// Between a name and its arguments a model of Mistral's may write an id, which is nine letters and digits.
+func TestCallsMayHaveIDs(t *testing.T) {
+	for text, want := range map[string]bool{
+		"[TOOL_CALLS]add[CALL_ID]aB3dEf9hI[ARGS]{\"a\": 1}": true, "[TOOL_CALLS]add[ARGS]{\"a\": 1}": true, "[TOOL_CALLS]add[CALL_ID]aB3dEf9h[ARGS]{\"a\": 1}": false,
+		"[TOOL_CALLS]add[CALL_ID]aB3dEf9h-[ARGS]{\"a\": 1}": false, "[TOOL_CALLS]add[CALL_ID]aB3dEf9hI{\"a\": 1}": false,
+	} {
+		for name, id := range map[string]bool{"mistral-v11": true, "mistral-v13": false} {
+			g, err := toolcall.Find(name).Grammar(toolcall.Ask{Tools: tools, Required: true}, toolcall.Lexicon{Mark: func(string) (int32, bool) { return 0, false }})
+			if err != nil {
+				t.Fatal(err)
+			}
+			a, err := grammar.NewAutomaton(g, grammartest.Bytes())
+			if err != nil {
+				t.Fatal(err)
+			}
+			want := want && (id || !strings.Contains(text, "[CALL_ID]"))
+			if s := a.Read(a.Start(), []byte(text)); (s != nil && s.Accepting()) != want {
+				t.Errorf("%s: %q is allowed: %v, want %v", name, text, !want, want)
+			}
 		}
 	}
 }
