@@ -7,7 +7,7 @@ import "unsafe"
 // A kernel is a number of the table kernels.
 type kernel int
 
-// The kernels. Linear's are followed by those for more rows.
+// The kernels. Linear's and staged's are followed by those for more rows.
 const (
 	embedF32 kernel = iota
 	embedBF16
@@ -26,6 +26,12 @@ const (
 	linearQ8x16
 	linearQ8x32
 	linearQ8x64
+	stagedBF16x16
+	stagedBF16x32
+	stagedBF16x64
+	stagedQ8x16
+	stagedQ8x32
+	stagedQ8x64
 	swiglu
 	topkPieces
 	topkMerge
@@ -92,6 +98,12 @@ var kernels = [kernelCount]struct {
 	linearQ8x16:   {"linear_q8_16", 256},
 	linearQ8x32:   {"linear_q8_32", 256},
 	linearQ8x64:   {"linear_q8_64", 256},
+	stagedBF16x16: {"staged_bf16_16", 256},
+	stagedBF16x32: {"staged_bf16_32", 256},
+	stagedBF16x64: {"staged_bf16_64", 128},
+	stagedQ8x16:   {"staged_q8_16", 256},
+	stagedQ8x32:   {"staged_q8_32", 256},
+	stagedQ8x64:   {"staged_q8_64", 128},
 	swiglu:        {"swiglu", 256},
 	topkPieces:    {"topk_pieces", 256},
 	topkMerge:     {"topk_merge", 256},

@@ -52,6 +52,7 @@ type Report struct {
 type Info struct {
 	Name         string
 	Major, Minor int // compute capability
+	SMs          int // streaming multiprocessors
 	Memory       int64
 	Reason       string // why the device cannot be used, "" if it can
 }

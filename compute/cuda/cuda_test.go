@@ -4,6 +4,7 @@ package cuda_test
 
 import (
 	"encoding/binary"
+	"fmt"
 	"math"
 	"math/rand/v2"
 	"testing"
@@ -22,20 +23,22 @@ func TestDeviceConforms(t *testing.T) {
 // part each: more than in the conformance suite.
 func TestProductsWhoseInputsBlocksShare(t *testing.T) {
 	if *runPTX { // takes long
-		testProducts(t, 4200, 9, 1)
+		testProducts(t, 33, 4200, 9, 1)
 	} else {
-		testProducts(t, 4200, 70, 1, 8, 9, 17, 33, 64)
+		testProducts(t, 33, 4200, 70, 1, 8, 9, 17, 33, 64)
 	}
 }
 
-// TestProductsOfAnyNumberOfRows covers every kernel of products of few rows, where blocks share nothing.
+// TestProductsOfAnyNumberOfRows covers every kernel of products of few rows, where blocks share nothing: those of 32
+// outputs a block, and those of 128, which are taken where enough blocks are left for the device.
 func TestProductsOfAnyNumberOfRows(t *testing.T) {
-	testProducts(t, 70, 34, 8, 9, 17, 33)
+	for _, out := range []int{33, 290} {
+		t.Run(fmt.Sprintf("%d outputs", out), func(t *testing.T) { testProducts(t, out, 70, 34, 8, 9, 17, 33) })
+	}
 }
 
 // testProducts compares products of most rows with float64, and those of fewer rows with their bits.
-func testProducts(t *testing.T, in, most int, fewer ...int) {
-	const out = 33
+func testProducts(t *testing.T, out, in, most int, fewer ...int) {
 	d := device(t)
 	defer d.Close()
 	q := d.Queue()

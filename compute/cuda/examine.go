@@ -47,10 +47,11 @@ func describe(i int) Info {
 		return Info{Reason: driver.Wrap(err).Error()}
 	}
 	var info Info
-	var errs [3]error
+	var errs [4]error
 	info.Name, errs[0] = d.Name()
 	info.Memory, errs[1] = d.TotalMem()
 	info.Major, info.Minor, errs[2] = d.ComputeCapability()
+	info.SMs, errs[3] = d.Attribute(cu.MultiprocessorCount)
 	for _, err := range errs {
 		if err != nil {
 			info.Reason = driver.Wrap(err).Error()

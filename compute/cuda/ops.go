@@ -236,6 +236,13 @@ func (q *queue) Linear(dst, x compute.Buffer, l *compute.Linear, epi compute.Epi
 	runtime.KeepAlive(l)
 }
 
+// stagedOutputs is the number of outputs of a block that reads its rows once for all of them. Others have a group.
+const stagedOutputs = 128
+
+// occupied reports whether so many blocks keep enough of the device busy: with fewer, smaller blocks are faster, though
+// they read more. The bits are the same.
+func (d *device) occupied(blocks int) bool { return 3*blocks >= 2*d.info.SMs }
+
 // product runs n rows, at most linearRows.
 func (q *queue) product(w *weight, weights int, norm *normArgs, a linearArgs, n int) bool {
 	// Products read fragments of rows up to the next 64.
@@ -256,7 +263,13 @@ func (q *queue) product(w *weight, weights int, norm *normArgs, a linearArgs, n 
 			k++
 		}
 	}
-	blocks := (n + rows - 1) / rows
+	blocks, groups := (n+rows-1)/rows, w.groups()
+	if wide := (w.out + stagedOutputs - 1) / stagedOutputs; rows > 8 && w.t != compute.F32 && q.dev.occupied(blocks*wide*w.splits*weights) {
+		k, groups = k+(stagedBF16x16-linearBF16x16), wide
+		if w.t == compute.Q8 {
+			k += stagedQ8x16 - stagedBF16x16 - (linearQ8x16 - linearBF16x16)
+		}
+	}
 	if !q.scratch(&q.rows, "rows of activations", size+behind, false) ||
 		!q.scratch(&q.tickets, "tickets of products", 4*int64(w.groups()*blocks), true) {
 		return false
@@ -270,7 +283,7 @@ func (q *queue) product(w *weight, weights int, norm *normArgs, a linearArgs, n 
 	norm.dst = q.rows.ptr
 	launch(q, split, n, 1, 1, norm)
 	a.x, a.tickets, a.rows = q.rows.ptr, q.tickets.ptr, int64(n)
-	launch(q, k, blocks, w.groups(), w.splits*weights, &a)
+	launch(q, k, blocks, groups, w.splits*weights, &a)
 	return true
 }
 

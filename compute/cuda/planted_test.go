@@ -65,8 +65,8 @@ func TestPlantedBugsAreCaughtBySanitizers(t *testing.T) {
 			[2]string{"* inv * weight[i];\n", "* inv * weight[i] + 0 * weight[i + 1];\n"},
 			normTest + ".*", "heap-buffer-overflow",
 		},
-		{"a removed fence", "races", [2]string{"    fence();\n    last = add_ticket", "    last = add_ticket"}, sharedTest + "BF16.*", "of another block wrote"},
-		{"a fence too early", "races", [2]string{"    last = add_ticket(ticket) + 1 == splits * (a.up ? 2 : 1);\n    fence();", "    last = add_ticket(ticket) + 1 == splits * (a.up ? 2 : 1);"}, sharedTest + "BF16.*", "of another block wrote"},
+		{"a removed fence", "races", [2]string{"    fence();\n    *last = add_ticket", "    *last = add_ticket"}, sharedTest + "BF16.*", "of another block wrote"},
+		{"a fence too early", "races", [2]string{"    *last = add_ticket(ticket) + 1 == (u32)a.splits * (a.up ? 2 : 1);\n    fence();", "    *last = add_ticket(ticket) + 1 == (u32)a.splits * (a.up ? 2 : 1);"}, sharedTest + "BF16.*", "of another block wrote"},
 		{"a removed barrier", "races", [2]string{"wait_copies<1>(); // keys\n    barrier();", "wait_copies<1>(); // keys"}, attendTest + ".*", "of its block"},
 	} {
 		t.Run(c.name, func(t *testing.T) {

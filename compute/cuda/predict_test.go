@@ -10,6 +10,8 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+
+	"talf/compute/cuda"
 )
 
 const predictionsFile = "../../docs/gpu/predictions.md"
@@ -90,14 +92,17 @@ func (p predictor) linear(out, in, n int) cost {
 	for rows < n && rows < 64 {
 		rows *= 2
 	}
-	blocks := float64((n + rows - 1) / rows)
-	hot := p["linear_bf16_"+strconv.Itoa(rows)].hot()
+	kernel, outputs, blocks := "linear_bf16_", 32, (n+rows-1)/rows
+	if rows > 8 && cuda.Staged(h100SMs, blocks, out, in) {
+		kernel, outputs = "staged_bf16_", 128
+	}
+	hot := p[kernel+strconv.Itoa(rows)].hot()
 	products := float64(count(hot, "HMMA"))
 	weight := 2 * float64(out) * float64(in)
-	tensor := 2 * 2 * float64(out) * float64(in) * float64(rows) * blocks // two planes
+	tensor := 2 * 2 * float64(out) * float64(in) * float64(rows) * float64(blocks) // two planes
 	return cost{
 		memory: weight, // other blocks of rows find it in L2
-		l2:     blocks * (weight + float64(out/32)*float64(in)*float64(rows)*4),
+		l2:     float64(blocks) * (weight + float64(out/outputs)*float64(in)*float64(rows)*4),
 		tensor: tensor, instructions: tensor / (2 * 16 * 8 * 16) / products * float64(len(hot)),
 		kernels: 2,
 	}
@@ -164,9 +169,10 @@ func predictions(t *testing.T, kernels []*machineKernel) {
 		p[k.name] = k
 		threads := 256
 		switch {
-		case strings.HasPrefix(k.name, "attend_b"), strings.HasPrefix(k.name, "attend_f"), k.name == "tree_attend", k.name == "tree_queries":
+		case strings.HasPrefix(k.name, "attend_b"), strings.HasPrefix(k.name, "attend_f"), k.name == "tree_attend", k.name == "tree_queries",
+			k.name == "staged_bf16_64", k.name == "staged_q8_64":
 			threads = 128
-		case k.name == "tree_keys", strings.HasPrefix(k.name, "linear_"), strings.HasPrefix(k.name, "gemm_"), strings.HasPrefix(k.name, "topk_"), k.name == "split_rows":
+		case k.name == "tree_keys", strings.HasPrefix(k.name, "linear_"), strings.HasPrefix(k.name, "staged_"), strings.HasPrefix(k.name, "gemm_"), strings.HasPrefix(k.name, "topk_"), k.name == "split_rows":
 		default:
 			continue
 		}
@@ -254,9 +260,10 @@ const predictionsTail = `
 - Rates: 3.0 TB/s of a copy, 5.5 TB/s from L2, 613 TFLOP/s of mma.sync in bf16 (62% of the dense peak, which needs wgmma), 700 TFLOP/s of
   cuBLAS, 132 multiprocessors at 1.755 GHz with 128 FMA and 4 instructions of warps a cycle, 1.5 µs between dependent kernels of a graph.
   All are published or commonly reported figures of the H100 SXM with HBM3.
-- Products of few rows: a weight is read once from memory, and once from L2 for every block of rows. Every warp reads the rows' fragments for its
-  own slice, 4 bytes an element, for each group of 32 outputs. Rows are rounded up to 8, 16, 32 or multiples of 64. Instructions are those of the
-  hot loop alone.
+- Products of few rows: a weight is read once from memory, and once from L2 for every block of rows. Rows' fragments, 4
+  bytes an element, are read for each group of 32 outputs by ` + "`linear_…`, and for 128 outputs by `staged_…`" + `, which serve nine or more rows
+  where they occupy two thirds of the multiprocessors. Rows are rounded up to 8, 16, 32 or multiples of 64. Instructions are those of the hot
+  loop alone.
 - Attention: keys and values are read once for all rows; 4 operations for each element of a head and position, all of them FMA. Prefill
   and labelling see half of their positions on average.
 - Labelling: every weight is read, unpacked and read again; two planes double the products.

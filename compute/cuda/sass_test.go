@@ -272,10 +272,10 @@ func count(code []instruction, op string) (n int) {
 	return n
 }
 
-// wideLoads counts the loads of 128 bits from global memory.
+// wideLoads counts the loads of 128 bits from global memory, to registers or to shared memory.
 func wideLoads(code []instruction) (n int) {
 	for _, i := range code {
-		if strings.HasPrefix(i.op, "LDG.") && strings.Contains(i.op, ".128") {
+		if (strings.HasPrefix(i.op, "LDG.") || strings.HasPrefix(i.op, "LDGSTS.")) && strings.Contains(i.op, ".128") {
 			n++
 		}
 	}

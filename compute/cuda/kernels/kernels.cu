@@ -458,6 +458,31 @@ DEVICE float sum_splits(const float *p, i64 splits, i64 next) {
   return s;
 }
 
+// last_sums lets the last block that comes here sum the splits of n rows and `width` outputs. last is shared, and free
+// when all threads are here.
+template <int threads>
+DEVICE void last_sums(const LinearArgs &a, u32 *last, i64 row0, i64 rows, int n, i64 o0, int width) {
+  // The barriers make one thread's fences hold for the block: the order of memory is transitive.
+  barrier();
+  u32 *ticket = a.tickets + (i64)block_y() * blocks_x() + block_x();
+  if (tid() == 0) {
+    fence();
+    *last = add_ticket(ticket) + 1 == (u32)a.splits * (a.up ? 2 : 1);
+    fence();
+  }
+  barrier();
+  if (!*last) return;
+  for (int i = tid(); i < n * width; i += threads) {
+    i64 row = row0 + i / width, o = o0 + i % width;
+    if (row >= rows || o >= a.out) continue;
+    i64 next = a.rows * a.out;
+    const float *p = a.part + row * a.out + o;
+    float gate = sum_splits(p, a.splits, next);
+    finish(a, row, o, gate, a.up ? sum_splits(p + a.splits * next, a.splits, next) : 0);
+  }
+  if (tid() == 0) *ticket = 0;
+}
+
 // Grid: blocks of 8·M rows, which share what they read of the weight, groups of
 // 32 outputs, splits times weights.
 template <class Sums, int M>
@@ -491,27 +516,7 @@ DEVICE void linear(const LinearArgs &a) {
     }
     barrier();
   }
-  if (direct) return;
-  // The last block of these rows and outputs sums the splits. The barriers make one thread's
-  // fences hold for the block: the order of memory is transitive.
-  barrier();
-  u32 *ticket = a.tickets + group * blocks_x() + block_x();
-  if (tid() == 0) {
-    fence();
-    last = add_ticket(ticket) + 1 == splits * (a.up ? 2 : 1);
-    fence();
-  }
-  barrier();
-  if (!last) return;
-  for (int i = tid(); i < 32 * 8 * M; i += 256) {
-    i64 row = row0 + i / 32, o = group * 32 + i % 32;
-    if (row >= rows || o >= a.out) continue;
-    i64 next = a.rows * a.out;
-    const float *p = a.part + row * a.out + o;
-    float gate = sum_splits(p, a.splits, next);
-    finish(a, row, o, gate, a.up ? sum_splits(p + a.splits * next, a.splits, next) : 0);
-  }
-  if (tid() == 0) *ticket = 0;
+  if (!direct) last_sums<256>(a, &last, row0, rows, 8 * M, group * 32, 32);
 }
 
 KERNEL BOUNDS(256) void linear_f32_8(const LinearArgs a) { linear<F32Sums<1>, 1>(a); }
@@ -1051,5 +1056,6 @@ KERNEL BOUNDS(128) void move_slots(const MoveArgs a) {
   }
 }
 
+#include "staged.cu"
 #include "label.cu"
 #include "train.cu"
