@@ -597,6 +597,9 @@ func (d *exactly) Observe(infer.Proposal, infer.Verdict, infer.Scores) error { r
 func (d *exactly) Traits() infer.Traits                                      { return infer.Traits{} }
 
 func TestFormatsThatDoNotCompileAreRefused(t *testing.T) {
+	if _, err := (constrain.Format{Kind: constrain.Schema, Text: `{"type":"array","minItems":3,"maxItems":2}`}).Compile(); err == nil || !strings.Contains(err.Error(), "JSON schema: no value is valid") {
+		t.Errorf("a schema without values: %v", err)
+	}
 	v := grammartest.Words("a")
 	for want, f := range map[string]constrain.Format{
 		"closes nothing": {Kind: constrain.Regex, Text: "a)"},

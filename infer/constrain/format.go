@@ -44,7 +44,11 @@ func (f Format) Compile() (*grammar.Grammar, error) {
 	if err != nil {
 		return nil, err
 	}
-	return b.Compile(e)
+	g, err := b.Compile(e)
+	if f.Kind == Schema && errors.Is(err, grammar.ErrNothing) {
+		err = fmt.Errorf("JSON schema: no value is valid: %w", err)
+	}
+	return g, err
 }
 
 // Check reports what is wrong with a format.

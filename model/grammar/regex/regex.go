@@ -1,6 +1,7 @@
 // Package regex reads regular expressions of ECMA-262, whose syntax JSON Schema uses for patterns.
 // Text is matched by code points, as with the flag u. What no finite automaton can do is refused by
-// name: back references and lookaround; word boundaries are refused too.
+// name: back references and lookaround; word boundaries are refused too. Ahead finds what can be told from the beginning
+// of a text.
 package regex
 
 import (

@@ -381,7 +381,7 @@ func typeNames(v *value) string {
 		return ""
 	}
 	if v.kind != list || slices.ContainsFunc(v.items, func(x *value) bool { return x.kind != text || typeBits[x.str] == 0 }) {
-		return "a type, or a list of types"
+		return "a type, or a list of types, of array, boolean, integer, null, number, object and string"
 	}
 	return ""
 }
@@ -404,7 +404,11 @@ func (c *compiler) check(v *value) error {
 	for _, m := range v.members {
 		if want, ok := wants[m.name]; ok {
 			if say := want(m.v); say != "" {
-				return fmt.Errorf("%s: want %s", pointer(m.v.at), say)
+				is := ""
+				if m.v.kind == text {
+					is = fmt.Sprintf("is %.100q, ", m.v.str)
+				}
+				return fmt.Errorf("%s: %swant %s", pointer(m.v.at), is, say)
 			}
 			continue
 		}

@@ -8,6 +8,7 @@ import (
 
 	"talf/internal/limits"
 	"talf/model/grammar"
+	"talf/model/grammar/regex"
 )
 
 // types is a set of JSON types. Integers are numbers without a fraction.
@@ -156,7 +157,9 @@ func (c *compiler) read(s *shape, v *value) error {
 		case "maxLength":
 			s.text.hi = least(s.text.hi, counted(x))
 		case "pattern":
-			s.text.patterns = append(s.text.patterns, x.str)
+			rest, must, not := regex.Ahead(x.str)
+			s.text.patterns = append(append(s.text.patterns, rest), must...)
+			s.text.without = append(s.text.without, not...)
 		case "format":
 			if ends, ok := numberFormats[x.str]; ok {
 				if ends != nil { // they are numbers

@@ -3,6 +3,7 @@ package schema
 import (
 	"fmt"
 	"slices"
+	"strings"
 
 	"talf/model/grammar"
 )
@@ -31,8 +32,11 @@ func (c *compiler) write(s *shape) (grammar.Expr, error) {
 	if s.types&(integers|fractions) != 0 && err == nil {
 		err = add(w.numberIn(s.lo, s.hi, s.steps, s.types))
 	}
+	if err != nil && !strings.HasPrefix(err.Error(), "#") { // it may have a place already
+		err = fmt.Errorf("%s: %w", pointer(s.at.at), err)
+	}
 	if err != nil {
-		return 0, fmt.Errorf("%s: %w", pointer(s.at.at), err)
+		return 0, err
 	}
 	if s.types&truths != 0 {
 		alts = append(alts, w.truth)
