@@ -29,31 +29,37 @@ const (
 )
 
 // A trainee is a kind of heads: a network, a first and a second loss. Its stages take as long as tttFirst steps of
-// training-time test and tttThen of tttPacer on an EAGLE-3 head or, if it is even, have as many steps.
+// training-time test and tttThen of tttPacer on an EAGLE-3 head. If it is even, they have as many steps; if it is halved, each
+// takes half of that time.
 type trainee struct {
 	name, network, first, loss string
-	even                       bool
+	narrow                     bool // the second stage has trees of two tokens a level
+	even, halved               bool
 }
 
+// nextOnly is training-time test without further steps: the next token alone, along the text.
+const nextOnly = "eagle3:steps=1"
+
 var trainees = []trainee{
-	{"eagle3", "eagle3", "eagle3", "eagle3", false},
-	{"talf", "eagle3", "eagle3", "talf", false},
-	{"eal", "eagle3", "eagle3", "eal", false},
-	{"eagle3-even", "eagle3", "eagle3", "eagle3", true},
-	{"eal-even", "eagle3", "eagle3", "eal", true},
-	{"e1-hass", "eagle", "eagle", "hass", false},
-	{"e1-talf", "eagle", "eagle", "talf", false},
-	{"e1-even", "eagle", "eagle", "talf", true},
+	{name: "eagle3", network: "eagle3", first: "eagle3", loss: "eagle3"},
+	{name: "talf", network: "eagle3", first: "eagle3", loss: "talf"},
+	{name: "eal", network: "eagle3", first: "eagle3", loss: "eal"},
+	{name: "next-eagle3", network: "eagle3", first: nextOnly, loss: "eagle3", halved: true},
+	{name: "next-talf", network: "eagle3", first: nextOnly, loss: "talf", narrow: true, halved: true},
+	{name: "eagle3-even", network: "eagle3", first: "eagle3", loss: "eagle3", even: true},
+	{name: "eal-even", network: "eagle3", first: "eagle3", loss: "eal", even: true},
+	{name: "e1-hass", network: "eagle", first: "eagle", loss: "hass"},
 }
 
 var tttPairs = [][2]string{
 	{"talf", "eagle3"},
 	{"eal", "eagle3"},
+	{"next-talf", "eagle3"},
+	{"next-eagle3", "eagle3"},
+	{"next-talf", "next-eagle3"},
 	{"talf", "eagle3-even"},
 	{"eal-even", "eagle3-even"},
-	{"talf", "e1-hass"},
-	{"talf", "e1-talf"},
-	{"talf", "e1-even"},
+	{"next-talf", "e1-hass"},
 	{"eagle3", "e1-hass"},
 }
 
@@ -81,14 +87,15 @@ func tttLabel(l *lab, name string, flags ...string) ([]string, error) {
 
 // tttLabels are of one text, with the states that each network reads.
 var tttLabels = &step{
-	name: "eagle3-labels", of: tttText.of, code: labels.code, after: []*step{tttText},
+	name: "eagle3-labels", of: tttText.of + ", k 4 and 2", code: labels.code, after: []*step{tttText},
 	run: func(ctx context.Context, l *lab) error {
 		three, err := tttLabel(l, "eagle3-of-eagle3", "--features", "taps")
-		one, err2 := tttLabel(l, "eagle3-of-eagle")
-		if err := errors.Join(err, err2); err != nil {
+		narrow, err2 := tttLabel(l, "eagle3-of-eagle3-k2", "--features", "taps", "--k", "2")
+		one, err3 := tttLabel(l, "eagle3-of-eagle")
+		if err := errors.Join(err, err2, err3); err != nil {
 			return err
 		}
-		return l.pair(ctx, three, one)
+		return l.pair(ctx, three, narrow, one)
 	},
 }
 
@@ -110,10 +117,30 @@ var tttRates = [2]string{"3e-3", "5e-4"}
 
 // rate is the learning rate of the second stage.
 func (t trainee) rate() string {
-	if t.network == "eagle" {
+	if t.network == "eagle" || t.halved {
 		return large.lr[1]
 	}
 	return tttRates[1]
+}
+
+// A lap is a stage: a loss, and the labels that it has.
+type lap struct{ network, loss, data string }
+
+func (t trainee) laps() [2]lap {
+	data := "eagle3-of-" + t.network
+	laps := [2]lap{{t.network, t.first, data}, {t.network, t.loss, data}}
+	if t.narrow {
+		laps[1].data += "-k2"
+	}
+	return laps
+}
+
+// key names what a step of it costs.
+func (s lap) key() string {
+	if strings.HasSuffix(s.data, "-k2") {
+		return s.network + " " + s.loss + " k2"
+	}
+	return s.network + " " + s.loss
 }
 
 // tttPace times a step with each loss, of either network, on one thread in turn.
@@ -121,11 +148,11 @@ var tttPace = &step{
 	name: "eagle3-pace", of: fmt.Sprint(trainees, tttRounds, tttProbe, tttRows), code: head.code, after: []*step{tttLabels},
 	run: func(ctx context.Context, l *lab) error {
 		out := l.path("eagle3-paced")
-		spent := func(network, loss string, steps int) (time.Duration, error) {
+		spent := func(s lap, steps int) (time.Duration, error) {
 			if err := os.RemoveAll(filepath.Join(l.root, out)); err != nil {
 				return 0, err
 			}
-			_, state, err := l.process(ctx, l.talf, append(tttArgs(l, "eagle3-of-"+network, network, loss, "", out, tttRates[1], steps, 1), "--threads", "1", "--quiet")...)
+			_, state, err := l.process(ctx, l.talf, append(tttArgs(l, s.data, s.network, s.loss, "", out, tttRates[1], steps, 1), "--threads", "1", "--quiet")...)
 			if err != nil {
 				return 0, err
 			}
@@ -139,20 +166,20 @@ var tttPace = &step{
 		for range turns {
 			round := map[string]float64{}
 			for _, t := range trainees {
-				for _, loss := range []string{t.first, t.loss} {
-					key := t.network + " " + loss
+				for _, s := range t.laps() {
+					key := s.key()
 					if round[key] > 0 {
 						continue
 					}
-					few, err := spent(t.network, loss, 1)
+					few, err := spent(s, 1)
 					if err != nil {
 						return err
 					}
 					n := tttProbe
-					if loss == "eagle" {
+					if s.loss == "eagle" || s.loss == nextOnly {
 						n *= 4
 					}
-					many, err := spent(t.network, loss, 1+n)
+					many, err := spent(s, 1+n)
 					if err != nil {
 						return err
 					}
@@ -187,8 +214,8 @@ func tttCosts(l *lab) (cost map[string]float64, err error) {
 		return nil, fmt.Errorf("eagle3-pace.json: %w", err)
 	}
 	for _, t := range trainees {
-		for _, loss := range []string{t.first, t.loss} {
-			if key := t.network + " " + loss; !(cost[key] > 0) {
+		for _, s := range t.laps() {
+			if key := s.key(); !(cost[key] > 0) {
 				return nil, fmt.Errorf("eagle3-pace.json: a step of %s costs %v, want more than nothing", key, cost[key])
 			}
 		}
@@ -201,7 +228,12 @@ func (t trainee) steps(cost map[string]float64) (first, then int) {
 	if t.even {
 		return tttFirst, tttThen
 	}
-	return max(int(math.Round(tttFirst*cost["eagle3 eagle3"]/cost[t.network+" "+t.first])), 1), max(int(math.Round(tttThen/cost[t.network+" "+t.loss])), 1)
+	laps := t.laps()
+	one, two := tttFirst*cost["eagle3 eagle3"], float64(tttThen)
+	if t.halved {
+		one, two = (one+two)/2, (one+two)/2
+	}
+	return max(int(math.Round(one/cost[laps[0].key()])), 1), max(int(math.Round(two/cost[laps[1].key()])), 1)
 }
 
 // dir of a head of a seed.
@@ -212,35 +244,23 @@ func tttDir(l *lab, seed int, elem ...string) string {
 // begun is the folder of its first stage.
 func (t trainee) begun(l *lab, seed int) string {
 	name := "first-" + t.network
-	if t.even && t.first != "eagle3" {
-		name += "-even"
+	if t.halved {
+		name += "-next"
 	}
 	return tttDir(l, seed, name)
 }
 
-// tttStart is the first stage of the EAGLE-3 head of seed 1.
-var tttStart = &step{
-	name: "eagle3-start", of: fmt.Sprint(tttFirst, tttRows, tttRates[0]), code: head.code, after: []*step{tttLabels},
-	run: func(ctx context.Context, l *lab) error {
-		to := trainees[0].begun(l, 1)
-		if err := os.RemoveAll(filepath.Join(l.root, to)); err != nil {
-			return err
-		}
-		return l.pair(ctx, tttArgs(l, "eagle3-of-eagle3", "eagle3", "eagle3", "", to, tttRates[0], l.amount(tttFirst), 1))
-	},
-}
-
-// tttBegun is the first stage of the others.
-var tttBegun = &step{
-	name: "eagle3-first", of: fmt.Sprint(trainees, tttFirst, tttRows, tttRates[0], lossSeeds), code: head.code, after: []*step{tttPace, tttStart},
-	run: func(ctx context.Context, l *lab) error {
-		cost, err := tttCosts(l)
-		if err != nil {
-			return err
-		}
-		var all [][]string
-		seen := map[string]bool{trainees[0].begun(l, 1): true} // by tttStart
-		for seed := 1; seed <= lossSeeds; seed++ {
+// tttBegun trains the first stages of a seed.
+func tttBegun(seed int) *step {
+	return &step{
+		name: fmt.Sprintf("eagle3-first-%d", seed), of: fmt.Sprint(trainees, tttFirst, tttRows, tttRates[0]), code: head.code, after: []*step{tttPace},
+		run: func(ctx context.Context, l *lab) error {
+			cost, err := tttCosts(l)
+			if err != nil {
+				return err
+			}
+			var all [][]string
+			seen := map[string]bool{}
 			for _, t := range trainees {
 				to := t.begun(l, seed)
 				if seen[to] {
@@ -251,34 +271,34 @@ var tttBegun = &step{
 					return err
 				}
 				first, _ := t.steps(cost)
-				all = append(all, tttArgs(l, "eagle3-of-"+t.network, t.network, t.first, "", to, tttRates[0], l.amount(first), seed))
+				all = append(all, tttArgs(l, t.laps()[0].data, t.network, t.first, "", to, tttRates[0], l.amount(first), seed))
 			}
-		}
-		return l.pair(ctx, all...)
-	},
+			return l.pair(ctx, all...)
+		},
+	}
 }
 
-// tttHeads is the second stage.
-var tttHeads = &step{
-	name: "eagle3-heads", of: fmt.Sprint(trainees, tttThen, tttRates[1]), code: head.code, after: []*step{tttBegun},
-	run: func(ctx context.Context, l *lab) error {
-		cost, err := tttCosts(l)
-		if err != nil {
-			return err
-		}
-		var all [][]string
-		for seed := 1; seed <= lossSeeds; seed++ {
+// tttHeads trains the second stages of a seed.
+func tttHeads(seed int) *step {
+	return &step{
+		name: fmt.Sprintf("eagle3-heads-%d", seed), of: fmt.Sprint(trainees, tttThen, tttRates[1]), code: head.code, after: []*step{tttBegun(seed)},
+		run: func(ctx context.Context, l *lab) error {
+			cost, err := tttCosts(l)
+			if err != nil {
+				return err
+			}
+			var all [][]string
 			for _, t := range trainees {
 				to := tttDir(l, seed, t.name)
 				if err := os.RemoveAll(filepath.Join(l.root, to)); err != nil {
 					return err
 				}
 				_, then := t.steps(cost)
-				all = append(all, tttArgs(l, "eagle3-of-"+t.network, t.network, t.loss, t.begun(l, seed), to, t.rate(), l.amount(then), seed))
+				all = append(all, tttArgs(l, t.laps()[1].data, t.network, t.loss, t.begun(l, seed), to, t.rate(), l.amount(then), seed))
 			}
-		}
-		return l.pair(ctx, all...)
-	},
+			return l.pair(ctx, all...)
+		},
+	}
 }
 
 // tttBench answers prompts with heads, which are called as they are named, into log and the report beside it.
@@ -302,24 +322,32 @@ const tttLimit = 6 // prompts of each set
 // tttMethods are those whose acceptance is measured.
 var tttMethods = lossMethods[:1]
 
-// tttEnd answers prompts with all heads.
-var tttEnd = &step{
-	name: "eagle3-end", of: fmt.Sprint(tttSets, tttLimit, tttMethods, lossRanks), code: append(slices.Clone(head.code), "infer", "internal/demo"), after: []*step{tttHeads},
-	run: func(ctx context.Context, l *lab) error {
-		var all [][]string
-		for seed := 1; seed <= lossSeeds; seed++ {
+// tttEnd answers prompts with all heads of a seed, half of them at a time: both cores are used.
+func tttEnd(seed int) *step {
+	return &step{
+		name: fmt.Sprintf("eagle3-end-%d", seed), of: fmt.Sprint(tttSets, tttLimit, tttMethods, lossRanks), code: append(slices.Clone(head.code), "infer", "internal/demo"), after: []*step{tttHeads(seed)},
+		run: func(ctx context.Context, l *lab) error {
 			var heads []string
 			for _, t := range trainees {
 				heads = append(heads, t.name+"="+tttDir(l, seed, t.name))
 			}
-			args, err := tttBench(l, tttDir(l, seed, "answers.jsonl"), heads, tttLimit, "0,1", tttMethods, "--ranks", fmt.Sprint(lossRanks))
-			if err != nil {
+			half := (len(heads) + 1) / 2
+			one, err := tttBench(l, tttDir(l, seed, "1.jsonl"), heads[:half], tttLimit, "0,1", tttMethods, "--ranks", fmt.Sprint(lossRanks))
+			two, err2 := tttBench(l, tttDir(l, seed, "2.jsonl"), heads[half:], tttLimit, "0,1", tttMethods, "--ranks", fmt.Sprint(lossRanks))
+			if err := errors.Join(err, err2); err != nil {
 				return err
 			}
-			all = append(all, args)
-		}
-		return l.pair(ctx, all...)
-	},
+			return l.pair(ctx, one, two)
+		},
+	}
+}
+
+// tttNeeds are the steps of all seeds.
+func tttNeeds() (out []*step) {
+	for seed := 1; seed <= lossSeeds; seed++ {
+		out = append(out, tttEnd(seed))
+	}
+	return out
 }
 
 // noted adds the times and commands of steps to those of the table, of commands only those that keep allows.
@@ -344,8 +372,7 @@ func (l *lab) noted(keep func(command string) bool, steps ...*step) error {
 
 // runTTT is the exhibit.
 func runTTT(_ context.Context, l *lab) (string, error) {
-	other := func(c string) bool { return !strings.Contains(c, "/eagle3/2/") && !strings.Contains(c, "/eagle3/3/") }
-	if err := l.noted(other, tttText, tttLabels, tttPace, tttStart, tttBegun, tttHeads, tttEnd); err != nil {
+	if err := l.noted(func(string) bool { return true }, tttText, tttLabels, tttPace); err != nil {
 		return "", err
 	}
 	cost, err := tttCosts(l)
@@ -355,13 +382,18 @@ func runTTT(_ context.Context, l *lab) (string, error) {
 	p := &results.Pool{}
 	tokens := 0
 	for seed := 1; seed <= lossSeeds; seed++ {
-		r, err := results.Read(filepath.Join(l.root, tttDir(l, seed, "answers.json")))
-		if err != nil {
+		if err := l.noted(func(string) bool { return seed == 1 }, tttBegun(seed), tttHeads(seed), tttEnd(seed)); err != nil {
 			return "", err
 		}
-		tokens = r.MaxTokens
-		if err := p.Add(r, filepath.Join(l.root, tttDir(l, seed, "answers.jsonl"))); err != nil {
-			return "", err
+		for _, half := range []string{"1", "2"} {
+			r, err := results.Read(filepath.Join(l.root, tttDir(l, seed, half+".json")))
+			if err != nil {
+				return "", err
+			}
+			tokens = r.MaxTokens
+			if err := p.Add(r, filepath.Join(l.root, tttDir(l, seed, half+".jsonl"))); err != nil {
+				return "", err
+			}
 		}
 	}
 	return tttTables(p, cost, tokens)
@@ -370,15 +402,16 @@ func runTTT(_ context.Context, l *lab) (string, error) {
 // tttTables writes the section.
 func tttTables(p *results.Pool, cost map[string]float64, tokens int) (string, error) {
 	var b strings.Builder
-	b.WriteString(tables.Wrap(fmt.Sprintf("%d seeds. Heads named `eagle3`, `talf` and `eal` are EAGLE-3 heads with a draft vocabulary of all tokens, those that begin with `e1` EAGLE-1 heads. All have a first stage at lr %s that takes as much processor time as %d steps of "+
-		"training-time test, and a second at lr %s (EAGLE-1: %s) that takes as much as %d steps of `%s` on the EAGLE-3 head; those called *even* have as many steps in both stages as `talf` instead, and so see as many positions. %d positions a step, on the target's greedy answers to %d training prompts of six kinds. "+
+	b.WriteString(tables.Wrap(fmt.Sprintf("%d seeds. All heads are EAGLE-3 heads with a draft vocabulary of all tokens, but `e1-hass`, an EAGLE-1 head. They have a first stage at lr %s that takes as much processor time as %d steps of "+
+		"training-time test, and a second at lr %s (EAGLE-1: %s) that takes as much as %d steps of `%s` on the EAGLE-3 head. Those called *even* have as many steps in both stages as `talf` instead, and so see as many positions. "+
+		"Those called *next* share the same time out in halves: the first stage learns the next token alone, without further steps; the second, at lr %s, is training-time test or `talf` on trees of two tokens a level. %d positions a step, on the target's greedy answers to %d training prompts of six kinds. "+
 		"What a step costs was measured on one thread, all losses in turn: medians of %d ratios of processor time. Commands are those of seed 1.\n\n",
-		lossSeeds, tttRates[0], tttFirst, tttRates[1], large.lr[1], tttThen, tttPacer, tttRows, tttAnswers, tttRounds)))
+		lossSeeds, tttRates[0], tttFirst, tttRates[1], large.lr[1], tttThen, tttPacer, large.lr[1], tttRows, tttAnswers, tttRounds)))
 	var rows [][]string
 	for _, t := range trainees {
 		first, then := t.steps(cost)
 		rows = append(rows, []string{
-			"`" + t.name + "`", fmt.Sprintf("`%s`, %d", t.first, first), fmt.Sprintf("`%s`, %d", t.loss, then), fmt.Sprintf("%.2f", cost[t.network+" "+t.loss]), fmt.Sprintf("%.0f", float64((first+then)*tttRows)/1000),
+			"`" + t.name + "`", fmt.Sprintf("`%s`, %d", t.first, first), fmt.Sprintf("`%s`, %d", t.loss, then), fmt.Sprintf("%.2f", cost[t.laps()[1].key()]), fmt.Sprintf("%.0f", float64((first+then)*tttRows)/1000),
 		})
 	}
 	b.WriteString(tables.Markdown([]string{"head", "first stage, steps", "second stage, steps", "cost of a step of the second, `" + tttPacer + "` = 1", "positions, thousands"}, rows))

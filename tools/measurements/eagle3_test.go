@@ -14,7 +14,7 @@ import (
 
 // tttCost is what a step of every loss costs in these tests, in steps of the pacer.
 func tttCost() map[string]float64 {
-	return map[string]float64{"eagle3 eagle3": 0.5, "eagle3 talf": 1, "eagle3 eal": 2, "eagle eagle": 0.1, "eagle hass": 0.4, "eagle talf": 0.8}
+	return map[string]float64{"eagle3 eagle3": 0.5, "eagle3 talf": 1, "eagle3 eal": 2, "eagle3 " + nextOnly: 0.1, "eagle3 talf k2": 0.4, "eagle eagle": 0.1, "eagle hass": 0.4}
 }
 
 func TestEAGLE3HeadsTrainAsLongOrAsMuch(t *testing.T) {
@@ -23,23 +23,27 @@ func TestEAGLE3HeadsTrainAsLongOrAsMuch(t *testing.T) {
 		first, then := x.steps(tttCost())
 		got[x.name] = [2]int{first, then}
 	}
+	const half = (tttFirst/2 + tttThen) / 2 // of all the time, in steps of the pacer
 	want := map[string][2]int{
-		"eagle3": {tttFirst, 2 * tttThen}, "talf": {tttFirst, tttThen}, "eal": {tttFirst, tttThen / 2},
-		"eagle3-even": {tttFirst, tttThen}, "eal-even": {tttFirst, tttThen},
-		"e1-hass": {5 * tttFirst, 5 * tttThen / 2}, "e1-talf": {5 * tttFirst, 5 * tttThen / 4}, "e1-even": {tttFirst, tttThen},
+		"eagle3": {tttFirst, 2 * tttThen}, "talf": {tttFirst, tttThen}, "eal": {tttFirst, tttThen / 2}, "next-eagle3": {10 * half, 2 * half}, "next-talf": {10 * half, half * 5 / 2},
+		"eagle3-even": {tttFirst, tttThen}, "eal-even": {tttFirst, tttThen}, "e1-hass": {5 * tttFirst, 5 * tttThen / 2},
 	}
 	if !maps.Equal(got, want) {
 		t.Errorf("steps %v, want %v", got, want)
 	}
-	// Those that share a first stage have as many steps in it.
+	// Those that share a first stage have as many steps of the same in it.
 	l := &lab{work: "w"}
-	of := map[string]int{}
+	type stage struct {
+		loss  string
+		steps int
+	}
+	of := map[string]stage{}
 	for _, x := range trainees {
-		dir, n := x.begun(l, 1), got[x.name][0]
-		if was, ok := of[dir]; ok && was != n {
-			t.Errorf("%s has %d steps for one head, %d for another", dir, was, n)
+		dir, now := x.begun(l, 1), stage{x.first, got[x.name][0]}
+		if was, ok := of[dir]; ok && was != now {
+			t.Errorf("%s has %v for one head, %v for another", dir, was, now)
 		}
-		of[dir] = n
+		of[dir] = now
 	}
 }
 
@@ -81,18 +85,18 @@ func TestTablesOfEAGLE3Heads(t *testing.T) {
 	}
 	for _, c := range [][3]string{
 		{"e1-hass", "second stage, steps", fmt.Sprintf("hass`, %d", 5*tttThen/2)},
-		{"eal", "optimal:paper, T=1", "3.50 [3.50, 3.50]"},
+		{"next-eagle3", "optimal:paper, T=1", "4.50 [4.50, 4.50]"},
 		{"talf − eagle3, 1.00 [1.00, 1.00]", "optimal:paper, T=0", "1.00 [1.00, 1.00]"},
 		{"eal-even − eagle3-even, 1.00 / 1.00", "optimal:paper, T=0", "1.00 / 1.00"},
 		{"talf, 15.0 [10.0, 20.0]", "n = 5", "15.0 [10.0, 20.0]"},
-		{"eal, 40.0 [40.0, 40.0]", "depth 2", "25.0 [25.0, 25.0]"},
-		{"eal, 40.0 [40.0, 40.0]", "depth 3", "0.0 [0.0, 0.0]"},
+		{"next-eagle3, 50.0 [50.0, 50.0]", "depth 2", "20.0 [20.0, 20.0]"},
+		{"next-eagle3, 50.0 [50.0, 50.0]", "depth 3", "0.0 [0.0, 0.0]"},
 	} {
 		if got, err := tables.Cell(body, c[0], c[1]); err != nil || got != c[2] {
 			t.Errorf("%s, %s: %q (%v), want %q", c[0], c[1], got, err, c[2])
 		}
 	}
-	delete(p.Deep, results.Deep{Drafted: results.Drafted{Spec: tttMethods[0], Temperature: 0, Loss: "eal"}, Depth: 2})
+	delete(p.Deep, results.Deep{Drafted: results.Drafted{Spec: tttMethods[0], Temperature: 0, Loss: "next-eagle3"}, Depth: 2})
 	if _, err := tttTables(p, tttCost(), 32); err == nil {
 		t.Error("a depth that was not measured is left out without a word")
 	}
