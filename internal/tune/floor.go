@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"math"
+	"math/rand/v2"
 	"strings"
 
 	"talf/infer"
@@ -127,6 +128,9 @@ func (f *floor) take(b bill, tokens int) {
 // bills replays auto with the recording's draft model k, 0 for none.
 func (l *lab) bills(ctx context.Context, r *replay.Recording, k int, s *constants.Set, keep func(x *bench.Measurement, cold bool, b bill)) error {
 	player := replay.New(r)
+	if l.busy {
+		player.Disturb(disturbance(rand.New(rand.NewPCG(1, 0))))
+	}
 	c := r.Config(l.temperatures(), 0)
 	c.Constants = s
 	warm := bench.Method{Spec: "auto", Label: "warm"}
@@ -144,10 +148,11 @@ func (l *lab) bills(ctx context.Context, r *replay.Recording, k int, s *constant
 	cold.Cold, cold.Label = true, "cold"
 	c.Methods = []bench.Method{warm, cold}
 	read := map[string]float64{} // seconds by key
+	took := map[string]replay.Took{}
 	c.Around = func(x *bench.Measurement, decode func() error) error {
 		count.reading = 0
 		err := decode()
-		read[x.Key] = count.reading
+		read[x.Key], took[x.Key] = count.reading, player.Took()
 		return err
 	}
 	var plain infer.Stats // of the prompt, which comes first
@@ -159,18 +164,34 @@ func (l *lab) bills(ctx context.Context, r *replay.Recording, k int, s *constant
 		if plain.Verify == 0 {
 			return nil // an answer of one token has no decoding
 		}
-		all, one := plain.Verify.Seconds(), plain.Verify.Seconds()/float64(plain.Passes)
-		reading := read[x.Key]
+		one := r.Channels[0].Seconds(1)
+		all, reading, took := one*float64(plain.Passes), read[x.Key], took[x.Key]
 		keep(x, x.Method == "cold", bill{
 			Won:     float64(x.Stats.Tokens-x.Stats.Passes) * one / all,
-			Rows:    (x.Stats.Verify.Seconds() - float64(x.Stats.Passes)*one) / all,
-			Drafts:  (x.Stats.Draft.Seconds() - reading) / all,
+			Rows:    (took.Target - float64(x.Stats.Passes)*one) / all,
+			Drafts:  (took.Draft - reading) / all,
 			Reading: reading / all,
 		})
 		return nil
 	}
 	_, err := player.Run(ctx, c)
 	return err
+}
+
+// disturbance returns what a clock shows for a pass on a machine that others use, too: its speed changes
+// every now and then by up to a factor of three, measures differ by 5%, and one of thirty passes is interrupted.
+func disturbance(rng *rand.Rand) func(seconds float64) float64 {
+	speed, left := 1.0, 0.0 // how long it stays so
+	return func(seconds float64) float64 {
+		if left -= seconds; left < 0 {
+			speed, left = 1+2*rng.Float64()*rng.Float64(), 0.05*rng.ExpFloat64()
+		}
+		x := seconds * speed * (0.95 + 0.1*rng.Float64())
+		if rng.IntN(30) == 0 {
+			x += 4e-3 * rng.ExpFloat64()
+		}
+		return x
+	}
 }
 
 // floors prints as a table.

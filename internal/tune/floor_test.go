@@ -50,6 +50,32 @@ func TestBillsAddUp(t *testing.T) {
 	}
 }
 
+// On a machine that others use, clocks are wrong and bills are not: plain decoding costs what it costs, and the shown
+// time of what is decoded is another.
+func TestBillsOfABusyMachine(t *testing.T) {
+	l, err := open([]string{recorded(t)}, "costs.json")
+	if err != nil {
+		t.Fatal(err)
+	}
+	l.busy = true
+	l.curves[0].set(l.all[0])
+	plain, wrong := l.all[0].Channels[0].Costs[0].Seconds, 0
+	err = l.bills(t.Context(), l.all[0], 0, constants.Fitted(), func(x *bench.Measurement, _ bool, b bill) {
+		if least := float64(x.Stats.Passes) / float64(x.Stats.Tokens); 1/b.speed() < least-1e-9 {
+			t.Errorf("%s: %.3f of plain decoding's time, less than its passes take, %.3f", x.Prompt, 1/b.speed(), least)
+		}
+		if shown := x.Stats.Decode.Seconds() / plain / float64(x.Stats.Tokens); math.Abs(shown*b.speed()-1) > 0.02 {
+			wrong++
+		}
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if wrong == 0 {
+		t.Error("all clocks were right")
+	}
+}
+
 // A table has a line for each draft model, curve, temperature and what is known, and says how many answers were slow.
 func TestFloors(t *testing.T) {
 	l, err := open([]string{recorded(t)}, "costs.json")

@@ -53,6 +53,7 @@ type lab struct {
 	all    []*replay.Recording
 	curves []curve
 	costs  string // digest of the files of curves
+	busy   bool   // clocks show what they would on a machine that others use
 }
 
 // open reads recordings, and files of cost curves that are joined by commas.

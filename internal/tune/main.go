@@ -33,7 +33,7 @@ import (
 // options are the command's flags.
 type options struct {
 	out, costs, part, only string
-	json                   bool
+	json, busy             bool
 }
 
 func main() {
@@ -42,6 +42,7 @@ func main() {
 	flag.StringVar(&o.costs, "costs", "internal/tune/costs.json", "files of cost curves, joined by commas")
 	flag.StringVar(&o.part, "part", "", "part of the prompts that fit notes")
 	flag.StringVar(&o.only, "only", "", "constants that auto varies, joined by commas; empty: all")
+	flag.BoolVar(&o.busy, "busy", false, "floor: clocks are wrong as on a machine that others use; what passes take is not")
 	flag.BoolVar(&o.json, "json", false, "print JSON")
 	flag.Usage = func() {
 		fmt.Fprintln(os.Stderr, "usage: tune [flags] fit|report|floor|auto RECORDING…\n       tune overlay DIRECTORY")
@@ -93,6 +94,7 @@ func run(ctx context.Context, what string, args []string, o *options) error {
 		}
 		return show(os.Stdout, r, o.json)
 	case "floor":
+		l.busy = o.busy
 		r, err := l.floors(ctx, constants.Fitted())
 		if err != nil {
 			return err

@@ -24,9 +24,22 @@ type Replay struct {
 	now     time.Time
 	open    map[infer.SeqID]*replayed
 	sources []bench.Source
+	shown   func(seconds float64) float64 // nil: what passes took
+	took    Took
 
 	asked, missed int
 }
+
+// Took is the time of an answer's passes, in seconds: of the target's but those over the prompt, and
+// of draft models.
+type Took struct{ Target, Draft float64 }
+
+// Disturb lets clocks show what shown returns for a pass of so many seconds, as if other programs ran
+// on the machine. It is called for passes in turn.
+func (r *Replay) Disturb(shown func(seconds float64) float64) { r.shown = shown }
+
+// Took returns the time that the last answer's passes took, whatever clocks showed.
+func (r *Replay) Took() Took { return r.took }
 
 // A replayed sequence has this many tokens of the text in its KV cache.
 type replayed struct{ done int }
@@ -82,7 +95,7 @@ func (r *Replay) Run(ctx context.Context, c bench.Config) (*bench.Report, error)
 		if r.text = r.rec.find(x.Set, x.Prompt, x.Temperature, x.Seed); r.text < 0 {
 			return fmt.Errorf("it was not recorded at temperature %v with seed %d", x.Temperature, x.Seed)
 		}
-		r.asked, r.missed = 0, 0
+		r.asked, r.missed, r.took = 0, 0, Took{}
 		if err := around(x, decode); err != nil {
 			return err
 		}
@@ -127,12 +140,24 @@ func (r *Replay) Score(_ context.Context, jobs []infer.Job) ([]infer.Rows, error
 		n += j.Tree.Len()
 		rows[i] = &replayRows{r: r, job: j, root: r.open[j.ID].done}
 	}
-	r.spend(&r.rec.Channels[0], n)
+	took := r.spend(&r.rec.Channels[0], n)
+	for _, j := range jobs {
+		if j.Want != model.WantNone {
+			r.took.Target += took
+			break
+		}
+	}
 	return rows, nil
 }
 
-func (r *Replay) spend(c *Channel, rows int) {
-	r.now = r.now.Add(time.Duration(c.Seconds(rows) * float64(time.Second)))
+func (r *Replay) spend(c *Channel, rows int) (seconds float64) {
+	seconds = c.Seconds(rows)
+	shown := seconds
+	if r.shown != nil {
+		shown = r.shown(seconds)
+	}
+	r.now = r.now.Add(time.Duration(shown * float64(time.Second)))
+	return seconds
 }
 
 // replayRows are the rows of one tree below the token at position root.
@@ -285,7 +310,7 @@ func (s *replaySource) Rows(_ context.Context, asks []infer.Ask) ([]infer.Row, e
 		}
 	}
 	if n := len(rows) + beside; n > 0 {
-		s.r.spend(s.ch, n)
+		s.r.took.Draft += s.r.spend(s.ch, n)
 	}
 	return rows, nil
 }
