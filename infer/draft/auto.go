@@ -69,5 +69,13 @@ func openAuto(v spec.Values, e Env) (Maker, error) {
 		}
 		all = append(all, chooser.Candidate{Name: m.Name, Asks: m.Source || m.May && e.Source, New: mk.New})
 	}
-	return Maker{New: chooser.New(all), Learns: true, Files: files, Close: closeAll}, nil
+	maker := func(sampled bool) Maker {
+		return Maker{New: chooser.New(all, sampled), Learns: true, Files: files, Close: closeAll}
+	}
+	// What is learnt from greedy answers misleads at other temperatures, so that it is kept apart.
+	mk, warm := maker(e.Temperature > 0), maker(true)
+	if e.Temperature == 0 {
+		mk.At = func(float64) Maker { return warm }
+	}
+	return mk, nil
 }

@@ -50,6 +50,30 @@ func TestCandidatesThatMakeNoSenseAreRefused(t *testing.T) {
 	}
 }
 
+// Answers at temperature 0 and above it do not learn from each other: what greedy decoding accepts, sampling seldom does.
+func TestAutoKeepsTemperaturesApart(t *testing.T) {
+	mk, _, err := draft.Open("auto", draft.Env{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer mk.Close()
+	if mk.At == nil {
+		t.Fatal("it is the same at all temperatures")
+	}
+	one, other := mk.At(0.3), mk.At(1)
+	if one.Draw != infer.Chosen || !one.Learns || other.New == nil {
+		t.Errorf("above temperature 0 it is %+v", one)
+	}
+	fixed, _, err := draft.Open("auto", draft.Env{Temperature: 1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer fixed.Close()
+	if fixed.At != nil {
+		t.Error("opened above temperature 0, it offers another maker for that")
+	}
+}
+
 // A scene is a target, the costs of passes, and optionally a draft model.
 type scene struct {
 	// noise returns the time that a pass takes, given its cost; nil means the cost.

@@ -67,10 +67,11 @@ func (m *method) at(temperature float64, alone bool) (*draft.Maker, string) {
 		return m.Maker, ""
 	case m.At == nil:
 		return m.Maker, m.verifier
-	case !alone:
-		return m.Maker, "" // trees of temperature 0: nothing is drawn
 	}
 	mk := m.At(temperature)
+	if !alone && mk.Draw != infer.Chosen {
+		return m.Maker, "" // trees of temperature 0: nothing is drawn
+	}
 	return &mk, m.verifier
 }
 

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"talf/infer"
+	"talf/infer/experts"
 )
 
 // An account is what a request has gained over plain decoding by the time that its rounds took, and
@@ -19,9 +20,12 @@ import (
 // where passes of its size are new.
 //
 // The draft model's reading of a prompt is more than that share of a short answer, though it often pays. It is lent,
-// while it has paid in most requests, up to a share of the time of the prompt's own passes and the answer. Until it has
-// paid in one, it comes out of the credit, so that an answer that nothing is known for loses no more than that. Where
-// the credit never suffices, since prompts are long, one request in some is lent the price all the same.
+// while it has paid in most requests, up to a share of the time of the prompt's own passes and the answer.
+//
+// While most requests gain by drafts, or may be expected to, as greedy ones, the account is a bold one, which lends at
+// once and measures again what seemed too dear. Otherwise an answer that nothing is known for loses no more than its credit: reading
+// comes out of it until it has paid in one request. Where it never suffices, since prompts are long, one request in
+// some is lent the price all the same.
 type account struct {
 	gained  float64
 	tokens  int     // emitted
@@ -40,9 +44,9 @@ const (
 	pasts       = 16 // requests whose lengths are remembered
 	priorLength = 48 // tokens of an answer, before so many are known
 
-	sound   = 0.7 // least share of requests that gained by a draft model, its reading included, for one to be lent to
-	soundOf = 2   // requests that are taken to have gained by one that nobody knows
-	starved = 8   // requests that could not pay for reading, one after another, before such a model is lent to
+	sound   = 0.7 // least share of requests that gained by drafts for the account to be bold, and by a draft model, its reading included, for one to be lent to
+	soundOf = 3   // requests that are taken to have done so before any has
+	starved = 8   // requests that could not pay for reading, one after another, before a draft model that nobody knows is lent to
 )
 
 // funds returns how much the request can lose.
@@ -51,12 +55,31 @@ func (c *account) funds() float64 {
 }
 
 // end notes the end of a request.
-func (s *shared) end(c *account) {
+func (s *shared) end(c *account, drafted bool) {
 	if c.tokens > 0 {
 		s.past[s.ended%pasts] = float64(c.tokens)
 		s.ended++
 	}
+	if drafted {
+		s.fortune.Fade(gains(c.gained), 1, fortuneFade)
+	}
 }
+
+const (
+	fortuneFade = 0.9  // weight that a request's gain or loss keeps with the next one with drafts,
+	idleFade    = 0.97 // and with each request: what has lost is looked at again at last
+)
+
+// gains is 1 for a request that gained.
+func gains(net float64) float64 {
+	if net > 0 {
+		return 1
+	}
+	return 0
+}
+
+// bold reports whether requests may be expected to gain.
+func (s *shared) bold() bool { return s.fortune.Value(s.hope, soundOf) >= sound }
 
 // ahead returns how many tokens a request is expected to emit: as many as the shortest of recent ones,
 // since what ends early has lost a larger share.
@@ -69,7 +92,7 @@ func (s *shared) ahead() float64 {
 
 // lends returns what the request is lent so that c's draft model reads what has waited.
 func (a *chooser) lends(c *arm) float64 {
-	if c.won.Of == 0 && c.denied < starved || c.won.Value(1, soundOf) < sound {
+	if c.won.Of == 0 && c.denied < starved && !a.shared.bold() || c.won.Value(1, soundOf) < sound {
 		return 0
 	}
 	return max(0, min(c.entry(a), lendShare*(a.prefill+a.ahead)-a.lent))
@@ -82,13 +105,50 @@ func (c *arm) least(a *chooser) float64 { return c.step.Value(firstDraft, 0.5) +
 func (a *chooser) one() float64 { return a.meter.Level * a.shared.pass.Cost(a.others+1) }
 
 // extra returns the extra time, in plain rounds, of a pass in which this sequence has n
-// rows instead of one.
+// rows instead of one. Few measures may all have been interrupted: they are believed within what is
+// likely by passes over prompts.
 func (a *chooser) extra(n int) float64 {
 	one := a.shared.pass.Cost(a.others + 1)
 	if one == 0 {
 		return 0
 	}
-	return a.shared.pass.Cost(a.others+n)/one - 1
+	x := a.shared.pass.Cost(a.others+n)/one - 1
+	if !a.shared.pass.Sure(a.others + n) {
+		x = min(max(x, a.cheapest(n)), a.dearest(n))
+	}
+	return x
+}
+
+// cheapest is the least that a pass with n rows takes longer than a plain one: nothing while reading weights takes
+// all of the time, and then what computing takes, as in passes over prompts.
+func (a *chooser) cheapest(n int) float64 { return max(0, a.shared.row*float64(n)-1) }
+
+// told reports whether passes with n rows have been measured often enough: once, and for a bold account until
+// their mean is known.
+func (a *chooser) told(n int) bool {
+	if a.shared.bold() {
+		return a.shared.pass.Sure(a.others + n)
+	}
+	return a.knows(n)
+}
+
+// hoped is extra for sizes that have been measured often enough. For a bold account, others cost as little as is
+// likely: what might pay is measured again.
+func (a *chooser) hoped(n int) float64 {
+	x := a.extra(n)
+	if s := a.shared; s.bold() && !s.pass.Sure(a.others+n) && s.row > 0 {
+		x = min(x, s.row*float64(n-1))
+	}
+	return x
+}
+
+// dearest is the most that a pass with n rows is likely to take longer than a plain one. Rows of a prompt
+// cost less than those of a tree, which are few and need logits.
+func (a *chooser) dearest(n int) float64 {
+	if a.shared.row == 0 {
+		return unheard
+	}
+	return rowSlack + rowFactor*a.shared.row*float64(n-1)
 }
 
 // risk returns what a pass with n rows may cost at worst. One of a new size may cost more than those
@@ -117,9 +177,13 @@ const (
 	outlier    = 1    // relative deviation that is other work of the machine
 	unheard    = 32   // plain rounds: a pass of a new size that takes longer was interrupted
 	newRow     = 0.1  // plain rounds that a row of a new size may cost more than expected
+	rowFactor  = 2    // by which a row of a tree may be dearer than one of a prompt, at most,
+	rowSlack   = 0.25 // and plain rounds beside
+	manyRows   = 32   // tokens of a prompt that say what a row costs
 	firstDraft = 0.25 // assumed cost of a pass of a draft model, in plain rounds
 	firstRead  = 0.25 // and of reading a token, in those of the target's passes over the prompt
 	readFade   = 0.9  // weight that a measure of it keeps with the next one, and with each request
+	believed   = 2    // times what was expected that a first measure of either can say
 	cachedRead = 0.02 // the same in plain rounds if these took no time
 	near       = 16   // tokens that a draft model may read in any round
 )
@@ -142,7 +206,7 @@ func (a *chooser) charge(t infer.Timing) (x charge) {
 		a.off.Fade(min(max(took-usual, -outlier*(1+usual)), outlier*(1+usual)), 1, recent)
 		x.pass = max(0, usual+a.off.Value(0, 4))
 		if !sure {
-			x.pass = max(x.pass, min(took, unheard))
+			x.pass = max(x.pass, min(took, 2*a.dearest(t.Nodes), unheard))
 		}
 	}
 	x.draft, x.read = a.drafting(t.Draft.Seconds() / one)
@@ -164,14 +228,19 @@ func (a *chooser) drafting(took float64) (draft, read float64) {
 		} else {
 			read = min(max(0, took-c.draft.Value(firstDraft, 0)), 4*price*waited)
 		}
-		c.reading.Fade(read, waited, readFade)
+		c.reading.Fade(min(read, believed*price*waited), waited, readFade)
 		draft -= read
 	}
 	if c.draft.Of > 2 {
 		draft = min(draft, 3*c.draft.Value(draft, 0))
 	}
-	c.draft.Add(draft, 1)
-	c.step.Add(draft, float64(a.steps))
+	// A first pass maps weights and memory. Were what it took believed, there might be no second.
+	learnt := draft
+	if c.draft.Of == 0 {
+		learnt = min(draft, believed*c.step.Value(firstDraft, 0.5)*float64(a.steps))
+	}
+	c.draft.Add(learnt, 1)
+	c.step.Add(learnt, float64(a.steps))
 	return draft, read
 }
 
@@ -254,6 +323,18 @@ func (a *chooser) prefilled(took time.Duration) {
 		rounds := took.Seconds() / one
 		a.perToken = rounds / float64(a.promptLen)
 		a.prefill = rounds
+	}
+}
+
+// learnRow notes what a row of the prompt's passes cost. Where rows choose experts, few of them
+// say nothing of more.
+func (a *chooser) learnRow(x experts.Read) {
+	if s := a.shared; x.Of == 0 && a.promptLen >= manyRows && a.prefill > 0 {
+		row := max((a.prefill-1)/float64(a.promptLen-1), 0)
+		if s.row > 0 {
+			row = (s.row + min(row, believed*s.row)) / 2
+		}
+		s.row = row
 	}
 }
 

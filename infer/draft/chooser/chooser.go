@@ -21,9 +21,13 @@ type Candidate struct {
 }
 
 // New returns a function that makes choosers among candidates. They share what they learn about
-// them.
-func New(all []Candidate) func() infer.Drafter {
-	s := new(shared)
+// them. Sampled answers are those at a temperature above 0: until they have gained by drafts, less is
+// risked for them.
+func New(all []Candidate, sampled bool) func() infer.Drafter {
+	s := &shared{hope: 1}
+	if sampled {
+		s.hope = 0
+	}
 	for _, c := range all {
 		s.known = append(s.known, &record{asks: c.Asks})
 	}
@@ -66,6 +70,7 @@ type chooser struct {
 	steps     int     // passes of the draft model in this round
 	most      int     // of which it has at most so many
 	idle      int     // rounds since a candidate was chosen
+	drafted   bool    // some candidate was
 	others    int     // rows of other sequences in the last pass
 	meter     cost.Meter
 	spent     cost.Ratio // plain rounds per token
@@ -86,6 +91,10 @@ type shared struct {
 	harvest cost.Ratio     // plain rounds that drafters need beside that, per node of a tree that is used
 	past    [pasts]float64 // tokens of the last requests
 	ended   int            // requests
+
+	hope    float64    // that requests gain by drafts, from 0 to 1, before any has told
+	fortune cost.Ratio // requests that gained, of those with drafts
+	row     float64    // plain rounds that a further row costs, by passes over prompts; 0: unknown
 }
 
 const (
@@ -117,12 +126,15 @@ const (
 func (a *chooser) Start(prompt []int32) error {
 	a.promptLen, a.rounds, a.idle, a.others, a.backlog = len(prompt), 0, 0, 0, 0
 	a.off = cost.Ratio{}
-	a.chosen, a.meter, a.spent, a.left, a.perToken = -1, cost.Meter{}, cost.Ratio{}, 0, 0
+	a.chosen, a.meter, a.spent, a.left, a.perToken, a.drafted = -1, cost.Meter{}, cost.Ratio{}, 0, 0, false
 	a.shared.Lock()
 	a.account = account{ahead: a.shared.ahead()}
 	a.shared.length.Fade(0, 1, 0.95)
+	a.shared.fortune.Fade(0, 0, idleFade)
 	for _, c := range a.all {
-		c.reading.Fade(0, 0, readFade) // what seems too dear is tried again at last
+		// What seems too dear is tried again at last, and what has lost.
+		c.reading.Fade(0, 0, readFade)
+		c.won.Fade(0, 0, idleFade)
 	}
 	a.shared.Unlock()
 	for _, c := range a.all {
@@ -164,15 +176,11 @@ func (a *chooser) Traits() infer.Traits {
 // end tells the candidates that the sequence has ended.
 func (a *chooser) end() {
 	a.shared.Lock()
-	a.shared.end(&a.account)
+	a.shared.end(&a.account, a.drafted)
 	for _, c := range a.all {
 		switch {
 		case c.used:
-			gained := 0.0
-			if c.net > 0 {
-				gained = 1
-			}
-			c.won.Fade(gained, 1, 0.9)
+			c.won.Fade(gains(c.net), 1, fortuneFade)
 			c.denied = 0
 		case c.wanted:
 			c.denied++
@@ -356,7 +364,7 @@ func (a *chooser) choose() {
 		return
 	}
 	for n := 2; n <= 8; n *= 2 {
-		if n <= probe.full.Len() && !s.pass.Knows(a.others+n) && boldness*funds >= a.extra(n) {
+		if n <= probe.full.Len() && !a.told(n) && boldness*funds >= a.extra(n) {
 			a.chosen, probe.size = slices.Index(a.all, probe), n
 			return
 		}
@@ -403,7 +411,7 @@ func (a *chooser) size(c *arm, worth, funds float64) {
 	for i, n := range c.order {
 		sum += c.path[n]
 		more := a.extra(i+2) + row*float64(i+1)
-		g := sum*worth - more
+		g := sum*worth - more + a.extra(i+2) - a.hoped(i+2)
 		if g > best {
 			best, wish = g, i+2
 		}
@@ -471,6 +479,9 @@ func (a *chooser) took(t infer.Timing) {
 	if t.Nodes == 1 {
 		s.drafts = 0
 	}
+	if a.rounds == 2 { // it is known what a plain one takes
+		a.learnRow(t.Experts)
+	}
 	x := a.charge(t)
 	a.lent += min(a.loan, x.read)
 	gained := float64(a.round) - 1 - x.sum()
@@ -482,7 +493,7 @@ func (a *chooser) took(t infer.Timing) {
 		if i != a.chosen {
 			continue
 		}
-		a.idle = 0
+		a.idle, a.drafted = 0, true
 		if c.asks {
 			c.net, c.used = c.net+gained, true
 			a.tried(c, extra)

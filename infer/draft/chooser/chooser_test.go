@@ -195,7 +195,7 @@ func TestWhatARequestMayLose(t *testing.T) {
 	} {
 		s := new(shared)
 		for _, n := range x.past {
-			s.end(&account{tokens: n})
+			s.end(&account{tokens: n}, false)
 		}
 		x.account.ahead = s.ahead()
 		if got := x.account.funds(); !close1(got, x.want) {
@@ -320,8 +320,135 @@ func TestReadingIsCharged(t *testing.T) {
 	}
 }
 
+// Greedy requests are expected to gain by drafts until some have not, sampled ones only once some have; what has
+// lost is forgotten in the end.
+func TestWhoIsExpectedToGain(t *testing.T) {
+	for _, x := range []struct {
+		name   string
+		hope   float64
+		gained []float64
+		later  int // requests without drafts
+		want   bool
+	}{
+		{"greedy", 1, nil, 0, true},
+		{"greedy, one has lost", 1, []float64{-1}, 0, true},
+		{"greedy, two have lost", 1, []float64{-1, -1}, 0, false},
+		{"greedy, two have lost long ago", 1, []float64{-1, -1}, 20, true},
+		{"greedy, one of four has lost", 1, []float64{1, -1, 1, 1}, 0, true},
+		{"sampled", 0, nil, 0, false},
+		{"sampled, some have gained", 0, []float64{1, 1, 1}, 0, false},
+		{"sampled, many have gained", 0, slices.Repeat([]float64{1}, 20), 0, true},
+	} {
+		s := &shared{hope: x.hope}
+		a := &chooser{shared: s}
+		for _, g := range x.gained {
+			s.end(&account{tokens: 9, gained: g}, true)
+		}
+		for range x.later {
+			if err := a.Start(nil); err != nil {
+				t.Fatal(err)
+			}
+			s.end(&account{tokens: 9}, false)
+		}
+		if s.bold() != x.want {
+			t.Errorf("%s: expected to gain: %v, want %v", x.name, s.bold(), x.want)
+		}
+	}
+}
+
+// What few passes of a size took is believed within what passes over prompts make likely, and what might be
+// cheap counts as such until it was measured often enough.
+func TestFewMeasuresAreBelievedWithinBounds(t *testing.T) {
+	for _, x := range []struct {
+		name                string
+		row, cost           float64 // by the prompt; of a pass with 8 rows
+		samples             int
+		extra, hoped, worst float64
+	}{
+		{"no prompt has told", 0, 2.5, 1, 1.1, 1.1, unheard},
+		{"as likely", 0.1, 1.8, 1, 0.75, 0.7, rowSlack + 1.4},
+		{"one was interrupted", 0.02, 4, 1, rowSlack + 0.28, 0.14, rowSlack + 0.28},
+		{"a small model's rows are not free", 0.5, 1, 1, 3, 3, rowSlack + 7},
+		{"many say that they are dear", 0.02, 4, 100, 3, 3, rowSlack + 0.28},
+	} {
+		a := &chooser{shared: &shared{row: x.row, hope: 1}}
+		a.shared.pass.Add(1, experts.Read{}, 1, 1)
+		for range x.samples {
+			a.shared.pass.Add(8, experts.Read{}, x.cost, 1)
+		}
+		if got := a.extra(8); math.Abs(got-x.extra) > 0.1 {
+			t.Errorf("%s: a pass with 8 rows is taken to cost %.3f more, want %.2f", x.name, got, x.extra)
+		}
+		if got := a.hoped(8); math.Abs(got-x.hoped) > 0.1 {
+			t.Errorf("%s: it is hoped to cost %.3f more, want %.2f", x.name, got, x.hoped)
+		}
+		if known := x.samples > 4; a.told(8) != known {
+			t.Errorf("%s: measured often enough: %v", x.name, !known)
+		}
+		if a.shared.hope = 0; !a.told(8) || a.hoped(8) != a.extra(8) {
+			t.Errorf("%s: a cautious account measures it again, or hopes for less than %.3f", x.name, a.extra(8))
+		}
+		if got := a.dearest(8); !close1(got, x.worst) {
+			t.Errorf("%s: it is said to cost %.3f more at most, want %.2f", x.name, got, x.worst)
+		}
+	}
+}
+
+// Passes over prompts say what a row costs; one that was interrupted moves it little, and neither short prompts nor
+// models with experts say anything.
+func TestPromptsSayWhatARowCosts(t *testing.T) {
+	a := &chooser{shared: new(shared)}
+	learn := func(tokens int, prefill float64, x experts.Read) float64 {
+		a.promptLen, a.prefill = tokens, prefill
+		a.learnRow(x)
+		return a.shared.row
+	}
+	for _, x := range []struct {
+		name    string
+		tokens  int
+		prefill float64
+		of      int
+		want    float64
+	}{
+		{"a short one", 9, 5, 0, 0},
+		{"one of experts", 101, 11, 8, 0},
+		{"a long one", 101, 11, 0, 0.1},
+		{"an interrupted one", 101, 101, 0, 0.15},
+		{"one that was mostly kept", 101, 1, 0, 0.075},
+	} {
+		if got := learn(x.tokens, x.prefill, experts.Read{Of: x.of}); !close1(got, x.want) {
+			t.Errorf("%s: a row costs %.3f, want %.3f", x.name, got, x.want)
+		}
+	}
+}
+
+// The first pass of a draft model is charged, but believed only up to twice what was expected, and so is what it
+// reads: a draft model that seems ten times as dear as it is would not be asked again.
+func TestAFirstPassIsNotBelieved(t *testing.T) {
+	c := armOf([4]float64{0.5})
+	c.asks = true
+	a := tenth(c)
+	a.meter = cost.Meter{Level: 1e-3, N: 100}
+	a.perToken, a.backlog, a.steps, a.chosen, a.round = 0.1, 100+near, 1, 0, 1
+	draft, read := a.drafting(20)
+	if !close1(draft+read, 20) {
+		t.Errorf("charged with %.2f and %.2f for reading, want 20 in all", draft, read)
+	}
+	if got, want := c.reading.Value(0, 0), believed*firstRead*0.1; !close1(got, want) {
+		t.Errorf("a token is taken to cost %.4f, want %.4f", got, want)
+	}
+	if got, want := c.draft.Value(0, 0), believed*firstDraft; !close1(got, want) {
+		t.Errorf("a round's draft is taken to cost %.3f, want %.3f", got, want)
+	}
+	a.backlog = 0
+	a.drafting(3)
+	if got := c.draft.Value(0, 0); got < 1.5 {
+		t.Errorf("after a second pass that was as slow, a round's draft is taken to cost %.3f, want more than 1.5", got)
+	}
+}
+
 // A request is lent the price of a draft model's reading while most before gained by it. Before anything is known of
-// it none is, unless many could not try it.
+// it none is, unless many could not try it or requests are expected to gain.
 func TestReadingIsLentWhileItPays(t *testing.T) {
 	for _, x := range []struct {
 		name    string
@@ -330,19 +457,22 @@ func TestReadingIsLentWhileItPays(t *testing.T) {
 		lent    float64
 		want    float64
 		denied  int
+		hope    float64
 	}{
 		{name: "nothing is known", backlog: 66},
+		{name: "nothing is known of it, but greedy requests gain", backlog: 66, hope: 1, want: 50 * 0.02},
 		{name: "nothing is known, and some could not pay", backlog: 66, denied: starved - 1},
 		{name: "nothing is known, and many could not pay", backlog: 66, denied: starved, want: 50 * 0.02},
-		{"all have gained", cost.Ratio{Have: 5, Of: 5}, 66, 0, 50 * 0.02, 0},
-		{"it has some already", cost.Ratio{Have: 5, Of: 5}, 660, 2, lendShare*(40+60) - 2, 0},
-		{"too much waits", cost.Ratio{Have: 5, Of: 5}, 660, 0, lendShare * (40 + 60), 0},
-		{"some have lost", cost.Ratio{Have: 4, Of: 5}, 66, 0, 50 * 0.02, 0},
-		{"half have lost", cost.Ratio{Have: 2.5, Of: 5}, 66, 0, 0, 0},
+		{"all have gained", cost.Ratio{Have: 5, Of: 5}, 66, 0, 50 * 0.02, 0, 0},
+		{"it has some already", cost.Ratio{Have: 5, Of: 5}, 660, 2, lendShare*(40+60) - 2, 0, 0},
+		{"too much waits", cost.Ratio{Have: 5, Of: 5}, 660, 0, lendShare * (40 + 60), 0, 0},
+		{"some have lost", cost.Ratio{Have: 4, Of: 5}, 66, 0, 50 * 0.02, 0, 0},
+		{"half have lost", cost.Ratio{Have: 2.5, Of: 5}, 66, 0, 0, 0, 0},
 	} {
 		c := &arm{record: &record{asks: true, won: x.won, denied: x.denied}}
 		c.reading, c.step = cost.Ratio{Have: 0.02e9, Of: 1e9}, cost.Ratio{Have: 0.1e9, Of: 1e9}
 		a := tenth(c)
+		a.shared.hope = x.hope
 		a.account = account{prefill: 40, ahead: 60, lent: x.lent}
 		if a.backlog = x.backlog; math.Abs(a.lends(c)-x.want) > 1e-4 {
 			t.Errorf("%s: lent %.3f, want %.3f", x.name, a.lends(c), x.want)
