@@ -4,26 +4,9 @@ import (
 	"strings"
 	"testing"
 
-	"talf/compute"
 	"talf/data"
 	"talf/train/mix"
 )
-
-// other is a device whose products have last bits of their own, unless it is "".
-type other struct {
-	compute.Device
-	name string
-}
-
-func (b other) Arithmetic() string { return b.name }
-
-func TestOnlyArithmeticUnlikeTheCPUsIsNamed(t *testing.T) {
-	for name, want := range map[string]string{"": "", "cuda sm_90": "cuda sm_90 bf16"} {
-		if got := Arithmetic(other{name: name}, "bf16"); got != want {
-			t.Errorf("device %q: %q, want %q", name, got, want)
-		}
-	}
-}
 
 // A run continues only with the arithmetic that it started with.
 func TestARunKeepsItsArithmetic(t *testing.T) {

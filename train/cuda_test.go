@@ -3,6 +3,7 @@
 package train
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"math"
@@ -16,8 +17,6 @@ import (
 	"talf/compute/cuda/cudatest"
 	"talf/data"
 	"talf/model"
-	"talf/model/modeltest"
-	"talf/train/dist"
 	"talf/train/mix"
 )
 
@@ -189,35 +188,60 @@ func TestCUDANamesWhatIsNotFinite(t *testing.T) {
 	}
 }
 
-// TestCUDAIsRefusedToSeveralRanks checks that all of them get the error, for heads and for
-// language models.
-func TestCUDAIsRefusedToSeveralRanks(t *testing.T) {
+// TestCUDADevicesTrainTogether compares the curves of two devices with those of two ranks on the CPU, and
+// interrupts their run.
+func TestCUDADevicesTrainTogether(t *testing.T) {
 	if !onEmulatedDevice(t) {
 		return
 	}
-	target := cudaTarget(t, cuda.Default())
-	set := tinyData(t, tinyTarget(t, device(t, 1)), 2, data.None)
-	spec := modeltest.Default().Spec()
-	for name, run := range map[string]func(Config, dist.Group) error{
-		"a head": func(cfg Config, g dist.Group) error {
-			_, err := Head(t.Context(), cfg, HeadJob{Target: target, Data: mix.Only(set), Out: filepath.Join(t.TempDir(), "out"), Group: g})
-			return err
-		},
-		"a language model": func(cfg Config, g dist.Group) error {
-			_, err := LM(t.Context(), cfg, LMJob{Device: target.Device(), Spec: spec, Docs: [][]int32{{1, 2, 3}}, Window: 2, Out: filepath.Join(t.TempDir(), "out"), Group: g})
-			return err
-		},
-	} {
-		cfg := tinyConfig()
-		cfg.Accum = 2
-		told := make(chan error)
-		for _, m := range dist.Local(2, nil) {
-			go func() { told <- run(cfg, m) }()
-		}
-		for range 2 {
-			if err := <-told; err == nil || !strings.Contains(err.Error(), "several ranks train on CPUs") {
-				t.Errorf("%s: %v", name, err)
+	t.Setenv("TALF_FAKE_DEVICES", "2")
+	r := newRanked(t, 4)
+	r.cfg.Loss, r.cfg.Steps, r.cfg.Rows, r.cfg.EvalEvery, r.cfg.SaveEvery, r.cfg.EvalSeqs = "talf", 3, 32, 2, 0, 2
+	r.data = filepath.Join(t.TempDir(), "few")
+	tinyDataIn(t, r.data, tinyTarget(t, device(t, 1)), 6, data.BF16)
+	host := r
+	host.out += "-cpu"
+	host.trains(2)
+
+	r.job = func(rank int, j *HeadJob) {
+		c := cuda.Default()
+		c.Device = rank
+		j.Target = cudaTarget(t, c)
+		j.Arithmetic = "two devices"
+	}
+	whole := r
+	whole.trains(2)
+	if d := far(t, logOf(t, whole.out), logOf(t, host.out)); !(d <= 1e-5) {
+		t.Errorf("off by %g of two ranks on the CPU, want at most 1e-5", d)
+	} else {
+		t.Logf("apart by %.2g of two ranks on the CPU", d)
+	}
+	parts := r
+	parts.out += "-parts"
+	ctx, stop := context.WithCancel(t.Context())
+	parts.ctx = func(int) context.Context { return ctx }
+	on := r.job
+	parts.job = func(rank int, j *HeadJob) {
+		on(rank, j)
+		j.Report = func(p Progress) {
+			if p.Step == 2 && rank == 1 {
+				stop()
 			}
 		}
 	}
+	if _, errs := parts.run(2); !errors.Is(errs[0], context.Canceled) || !errors.Is(errs[1], context.Canceled) {
+		t.Fatalf("interrupted: %v", errs)
+	}
+	parts.ctx, parts.job = nil, on
+	parts.trains(2)
+	same := func(what, out string) {
+		t.Helper()
+		a, b := files(t, out), files(t, whole.out)
+		for name := range b {
+			if strings.Contains(name, "step-00000003") && !bytes.Equal(a[name], b[name]) {
+				t.Errorf("%s: other bits in %s", what, name)
+			}
+		}
+	}
+	same("interrupted", parts.out)
 }

@@ -131,7 +131,7 @@ func newHeadTask(cfg Config, job HeadJob) (*headTask, *trainer, error) {
 	}
 	q := h.queue
 	h.limit = max(1, min(cfg.Rows, spec.MaxPos-h.meta.Depth))
-	if err := fits(spec, dev); err != nil {
+	if err := net.Fits(spec, dev); err != nil {
 		return nil, nil, err
 	}
 	if h.params, err = net.New(q, spec); err != nil {

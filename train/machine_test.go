@@ -43,11 +43,11 @@ func TestHeadsThatDoNotFitAreRefused(t *testing.T) {
 		}
 		need := 16 * int64(p.Count())
 		for _, free := range []int64{need, math.MaxInt64} {
-			if err := fits(spec, tight{dev, free}); err != nil {
+			if err := net.Fits(spec, tight{dev, free}); err != nil {
 				t.Errorf("%s: %v", name, err)
 			}
 		}
-		if err := fits(spec, tight{dev, need - 1}); err == nil || !strings.Contains(err.Error(), "GiB free") {
+		if err := net.Fits(spec, tight{dev, need - 1}); err == nil || !strings.Contains(err.Error(), "GiB free") {
 			t.Errorf("%s, a byte too few: %v", name, err)
 		}
 	}

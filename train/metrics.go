@@ -10,6 +10,7 @@ import (
 
 	"talf/internal/jsonl"
 	"talf/internal/vfs"
+	"talf/train/internal/origin"
 )
 
 // MetricsFile is the log next to the checkpoints: one JSON object per step.
@@ -115,7 +116,7 @@ func (t *trainer) openLog() error {
 func (t *trainer) claim(log string) error {
 	c := t.cfg
 	c.EvalEvery, c.SaveEvery, c.Keep = 0, 0, 0 // see sameRun
-	me := fmt.Sprintf("%x\n", sha256.Sum256(fmt.Appendf(nil, "%v %s %s", c.fields(), t.identity, t.arithmetic)))
+	me := fmt.Sprintf("%x\n", sha256.Sum256(fmt.Appendf(nil, "%v %s %s", origin.Fields(c), t.identity, t.arithmetic)))
 	was, err := t.store.Run()
 	if err != nil || was == me {
 		return err

@@ -5,13 +5,12 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"maps"
 	"path/filepath"
 	"reflect"
-	"slices"
 	"strings"
 
 	"talf/checkpoints"
+	"talf/train/internal/origin"
 )
 
 // resume continues from rank 0's newest checkpoint, or starts a new run.
@@ -138,7 +137,7 @@ func (t *trainer) restore(st *trainerState, from *checkpoints.State) error {
 // difference says how the configuration of a checkpoint differs from the run's.
 func (t *trainer) difference(was Config) string {
 	if was.Accum == t.cfg.Accum {
-		return was.diff(t.cfg)
+		return origin.Difference(was, t.cfg)
 	}
 	n := t.peers.Size()
 	how := fmt.Sprintf("a step had %d batches of all ranks together, now %d", was.Accum, t.cfg.Accum)
@@ -163,42 +162,4 @@ func (t *trainer) difference(was Config) string {
 func (c Config) sameRun(d Config) bool {
 	d.EvalEvery, d.SaveEvery, d.Keep = c.EvalEvery, c.SaveEvery, c.Keep
 	return reflect.DeepEqual(c, d)
-}
-
-// diff names the alphabetically first field in which d differs from c.
-func (c Config) diff(d Config) string {
-	a, b := c.fields(), d.fields()
-	keys := slices.Collect(maps.Keys(a))
-	for k := range b {
-		if _, ok := a[k]; !ok {
-			keys = append(keys, k)
-		}
-	}
-	slices.Sort(keys)
-	for _, k := range keys {
-		if !reflect.DeepEqual(a[k], b[k]) {
-			return fmt.Sprintf("%s was %v, is %v", k, orNotGiven(a[k]), orNotGiven(b[k]))
-		}
-	}
-	return "equal"
-}
-
-// fields returns the fields of c that a checkpoint stores, by their JSON names.
-func (c Config) fields() (fields map[string]any) {
-	raw, err := json.Marshal(c)
-	if err == nil {
-		err = json.Unmarshal(raw, &fields)
-	}
-	if err != nil {
-		panic("train: " + err.Error()) // all fields are plain
-	}
-	return fields
-}
-
-// orNotGiven returns the value of a field for a message.
-func orNotGiven(v any) any {
-	if v == nil {
-		return "not given"
-	}
-	return v
 }

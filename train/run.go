@@ -101,6 +101,7 @@ type trainer struct {
 	savedStep    int   // of the last checkpoint; −1: none
 	checkpointed bool  // this process has written, or agreed to, a checkpoint
 	failed       error // of this rank's last step; the others learn of it in the next
+	detached     bool  // the device is lost, and weights and moments are those of another rank
 	emergency    emergency
 }
 
@@ -207,7 +208,7 @@ func (t *trainer) train(ctx context.Context) (Result, error) {
 		p, err := t.makeStep(ctx)
 		if err != nil {
 			if !dist.Interrupted(ctx, err) {
-				return res, err
+				return t.rescue(ctx, res, err)
 			}
 			// Save what was learned before the step in progress.
 			dir, serr := t.saveInEmergency()
@@ -215,7 +216,7 @@ func (t *trainer) train(ctx context.Context) (Result, error) {
 			return res, errors.Join(err, serr)
 		}
 		if err := t.completeStep(ctx, p, &res); err != nil {
-			return res, err
+			return t.rescue(ctx, res, err)
 		}
 	}
 	return t.conclude(ctx, res)
@@ -367,10 +368,15 @@ func (t *trainer) importBest() error {
 
 // broadcast gives every rank rank 0's values of tensors.
 func (t *trainer) broadcast(ctx context.Context, tensors []*gg.Tensor) error {
+	if t.peers.Alone() {
+		return nil
+	}
 	for _, x := range tensors {
+		x.Pull()
 		if err := t.peers.Broadcast(ctx, x.Data); err != nil {
 			return err
 		}
+		x.Push()
 	}
 	return nil
 }

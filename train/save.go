@@ -22,7 +22,13 @@ type emergency struct {
 // saves without it.
 func (t *trainer) checkpoint(ctx context.Context) (dir string, err error) {
 	if !t.peers.Alone() {
-		if err := t.peers.Same(ctx, []string{"weights"}, []string{t.params.Hash()}); err != nil {
+		digest := t.params.Hash()
+		if t.remote { // a device that is lost has no weights to compare
+			if err := t.peers.Agree(ctx, t.queue.Sync(context.Background())); err != nil {
+				return dir, fmt.Errorf("save step %d: %w", t.step(), err)
+			}
+		}
+		if err := t.peers.Same(ctx, []string{"weights"}, []string{digest}); err != nil {
 			if t.peers.Lost() != nil {
 				var serr error
 				dir, serr = t.saveInEmergency()
@@ -65,7 +71,7 @@ func (t *trainer) save() (string, error) {
 	}
 	fail := func(err error) (string, error) { return "", fmt.Errorf("save step %d: %w", at, err) }
 	for _, p := range t.params.Tensors() {
-		if s := t.ops.SumSquares(p.Buf); !finite(s) {
+		if !p.Finite(t.ops) {
 			return fail(fmt.Errorf("weight %s is not finite: the run has diverged; try a smaller lr", p.Name))
 		}
 	}
@@ -81,8 +87,10 @@ func (t *trainer) save() (string, error) {
 	}
 	// Tensors were read from the device: find out whether that failed. An interrupted
 	// run is saved, too, so its context does not count here.
-	if err := t.queue.Sync(context.Background()); err != nil {
-		return fail(err)
+	if !t.detached {
+		if err := t.queue.Sync(context.Background()); err != nil {
+			return fail(err)
+		}
 	}
 	if err := t.task.describe(c); err != nil {
 		return fail(err)

@@ -27,7 +27,10 @@ func (t *trainer) makeStep(ctx context.Context) (p Progress, err error) {
 		return p, t.diverged(ctx, at, micro, fmt.Sprintf("the loss is %v", p.Loss))
 	}
 	var ok bool
-	if p.Norm, ok = t.opt.Update(t.nodes, stage.Rate(t.opt.Step()+1)); !ok {
+	if p.Norm, ok = t.opt.Update(t.nodes, stage.Rate(t.opt.Step()+1)); !ok && t.failedDevice() {
+		p.Norm = 0
+		t.opt.SetStep(at - t.state.Begun) // as the others, who made the step
+	} else if !ok {
 		return p, t.diverged(ctx, at, micro, fmt.Sprintf("the gradients' norm is %v", p.Norm))
 	}
 	if t.place, err = t.task.place(); err != nil {
@@ -66,7 +69,7 @@ func (t *trainer) gradients(ctx context.Context, p *Progress) (micro int, losses
 		if err := t.prof.Span("pack", func() error { return t.task.fill(ctx, i, t.opt.Step()+1) }); err != nil {
 			return micro, losses, fmt.Errorf("step %d: %w", at, err)
 		}
-		last := t.buckets != nil && i+1 == micro
+		last := t.buckets != nil && i+1 == micro && !t.remote
 		if last {
 			t.graph.OnGrad(func(j int) {
 				t.opt.GatherOne(i, j, t.nodes)
@@ -81,7 +84,24 @@ func (t *trainer) gradients(ctx context.Context, p *Progress) (micro int, losses
 			t.opt.Gather(i, t.nodes)
 		}
 	}
+	if t.buckets != nil && t.remote {
+		// A device is given all of a pass before it is waited for, so its gradients are complete together.
+		t.buckets.Fetch()
+		if err := t.queue.Sync(context.Background()); err != nil {
+			return micro, losses, fmt.Errorf("step %d: %w", at, err)
+		}
+	}
 	return micro, losses, nil
+}
+
+// failedDevice reports whether this rank's device, one of several with memory of their own, was lost when the step was
+// made. The other ranks made it, and learn of it in their next step.
+func (t *trainer) failedDevice() bool {
+	if !t.remote || t.peers.Alone() {
+		return false
+	}
+	t.failed = t.queue.Sync(context.Background())
+	return t.failed != nil
 }
 
 // combine completes the sums of a step over the ranks and returns the sum of all losses, in the
@@ -118,5 +138,6 @@ func (t *trainer) combine(ctx context.Context, losses []float64, err error) (sum
 			sum += math.Float64frombits(x)
 		}
 	}
+	t.buckets.Return()
 	return sum, nil
 }

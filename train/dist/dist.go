@@ -1,6 +1,6 @@
 // Package dist holds the groups of processes that train one run together, and how they agree
 // (Peers). A Group is the ranks that mpirun or srun started (Open, with the build tag mpi),
-// members within one process for tests (Local), or a single process (Alone).
+// members within one process (Together for its devices, Local for tests), or a single process (Alone).
 package dist
 
 import (

@@ -3,15 +3,33 @@ package dist
 import (
 	"context"
 	"fmt"
+	"runtime"
 	"runtime/debug"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 )
 
 // A Link returns how long a message of the given size takes. Messages are sent one after
 // another.
 type Link func(bytes int) time.Duration
+
+// Together calls run for all members of a group within this process, such as the devices of one machine, each on a goroutine of
+// its own, and returns what the first returns. Errors call members by their names.
+func Together[N ~string, R any](names []N, run func(rank int, m *Member) (R, error)) (R, error) {
+	ms := Local(len(names), nil)
+	results, errs := make([]R, len(ms)), make([]error, len(ms))
+	for _, n := range names {
+		ms[0].hub.names = append(ms[0].hub.names, string(n))
+	}
+	var wg sync.WaitGroup
+	for i, m := range ms {
+		wg.Go(func() { results[i], errs[i] = run(i, m) })
+	}
+	wg.Wait()
+	return results[0], errs[0]
+}
 
 // Local returns the members of a group within this process, by rank. Each is for one goroutine.
 // Sums are computed in the order of the ranks. link may be nil.
@@ -34,8 +52,9 @@ type Member struct {
 }
 
 type hub struct {
-	n    int
-	link Link
+	n     int
+	link  Link
+	names []string // of the ranks; nil: they have none
 
 	mu     sync.Mutex
 	rounds map[int]*round // that some member has not joined yet
@@ -59,6 +78,14 @@ func (m *Member) Rank() int { return m.rank }
 
 // Size returns the number of members.
 func (m *Member) Size() int { return m.hub.n }
+
+// Name returns what errors call a rank, "" if it has no name.
+func (m *Member) Name(rank int) string {
+	if m.hub.names == nil {
+		return ""
+	}
+	return m.hub.names[rank]
+}
 
 // Reduce implements Group.
 func (m *Member) Reduce(x []float32) {
@@ -167,17 +194,44 @@ func (r *round) len() (bytes int) {
 func (r *round) run() {
 	switch r.kind {
 	case "reduces":
-		for i := range r.nums[0] {
-			sum := r.nums[0][i]
+		r.inPieces(func(lo, hi int) {
+			sum := r.nums[0][lo:hi]
 			for _, x := range r.nums[1:] {
-				sum += x[i]
+				for i, v := range x[lo:hi] {
+					sum[i] += v
+				}
 			}
-			r.nums[0][i] = sum
-		}
-		fallthrough
+			for _, x := range r.nums[1:] {
+				copy(x[lo:hi], sum)
+			}
+		})
 	case "broadcasts":
-		for _, x := range r.nums[1:] {
-			copy(x, r.nums[0])
-		}
+		r.inPieces(func(lo, hi int) {
+			for _, x := range r.nums[1:] {
+				copy(x[lo:hi], r.nums[0][lo:hi])
+			}
+		})
 	}
+}
+
+// piece is how many numbers one goroutine sums at a time: they stay in its core's cache.
+const piece = 1 << 13
+
+// inPieces calls f for all pieces of a round's numbers, on all processors.
+func (r *round) inPieces(f func(lo, hi int)) {
+	n := len(r.nums[0])
+	var next atomic.Int64
+	var wg sync.WaitGroup
+	for range min(runtime.GOMAXPROCS(0), (n+piece-1)/piece) {
+		wg.Go(func() {
+			for {
+				lo := int(next.Add(piece)) - piece
+				if lo >= n {
+					return
+				}
+				f(lo, min(lo+piece, n))
+			}
+		})
+	}
+	wg.Wait()
 }

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -186,7 +187,36 @@ func (p *Peers) Exchange(ctx context.Context, body any, err error) ([]json.RawMe
 			return nil, fmt.Errorf("message of rank %d: %w", r, err)
 		}
 	}
-	return settle(ctx, p.Rank(), all, err)
+	return p.settle(ctx, all, err)
+}
+
+// Collect gives every rank the messages of all, by rank.
+func (p *Peers) Collect(ctx context.Context, msg []byte) (all [][]byte, _ error) {
+	err := p.patiently(ctx, func(ctx context.Context) (err error) {
+		all, err = p.group.Gather(ctx, msg)
+		return err
+	})
+	return all, err
+}
+
+// A RankError is the error of one rank, or of several, but not all, and says which is the first of them.
+type RankError struct {
+	Rank int
+	Well int // the first rank that has no error, −1 if all have one
+	Err  error
+	name string
+}
+
+func (e *RankError) Error() string { return e.name + ": " + e.Err.Error() }
+
+func (e *RankError) Unwrap() error { return e.Err }
+
+// name returns what errors call a rank.
+func (p *Peers) name(rank int) string {
+	if g, ok := p.group.(interface{ Name(rank int) string }); ok && g.Name(rank) != "" {
+		return g.Name(rank)
+	}
+	return fmt.Sprintf("rank %d", rank)
 }
 
 func mustMarshal(v any) []byte {
@@ -198,7 +228,7 @@ func mustMarshal(v any) []byte {
 }
 
 // settle turns the ranks' reports into one outcome; err is this rank's own error.
-func settle(ctx context.Context, rank int, all []report, err error) ([]json.RawMessage, error) {
+func (p *Peers) settle(ctx context.Context, all []report, err error) ([]json.RawMessage, error) {
 	first, same := -1, true
 	stop := false
 	bodies := make([]json.RawMessage, len(all))
@@ -212,10 +242,12 @@ func settle(ctx context.Context, rank int, all []report, err error) ([]json.RawM
 	switch {
 	case first >= 0 && same:
 		return nil, err // everyone's
-	case first == rank:
-		return nil, fmt.Errorf("rank %d: %w", rank, err)
 	case first >= 0:
-		return nil, fmt.Errorf("rank %d: %s", first, all[first].Err)
+		failed := &RankError{Rank: first, Well: slices.IndexFunc(all, func(x report) bool { return x.Err == "" }), name: p.name(first), Err: err}
+		if first != p.Rank() {
+			failed.Err = errors.New(all[first].Err)
+		}
+		return nil, failed
 	case stop && ctx.Err() != nil:
 		return nil, ctx.Err()
 	case stop:
@@ -264,7 +296,7 @@ func (p *Peers) Same(ctx context.Context, what, parts []string) error {
 		for i := range what {
 			if zero[i] != other[i] {
 				is, not := firstDifference(other[i], zero[i])
-				return fmt.Errorf("rank %d has other %s than rank 0: %s, not %s", r, what[i], is, not)
+				return fmt.Errorf("%s has other %s than %s: %s, not %s", p.name(r), what[i], p.name(0), is, not)
 			}
 		}
 	}

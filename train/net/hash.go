@@ -12,6 +12,7 @@ func (p *Params) Hash() string {
 	h := sha256.New()
 	var b []byte
 	for _, t := range p.Tensors() {
+		t.Pull()
 		for at := 0; at < len(t.Data); at += 1 << 14 {
 			b = b[:0]
 			for _, x := range t.Data[at:min(at+1<<14, len(t.Data))] {

@@ -8,6 +8,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"talf/checkpoints"
+	"talf/compute/devices"
 	"talf/internal/cli"
 	"talf/internal/demo"
 	"talf/internal/quickstart"
@@ -56,7 +57,7 @@ func (q *quickTools) Label(ctx context.Context, c preprocess.Config, dir string)
 
 func (q *quickTools) Train(ctx context.Context, c train.Config, f quickstart.TrainFiles) error {
 	o := trainOptions{cfg: c, kind: checkpoints.KindHead, model: f.Model, out: f.Out, data: cli.Files{f.Labels}, init: f.Init, resume: true}
-	_, err := q.a.train(ctx, &o, &dist.World{})
+	_, err := q.a.train(ctx, &o, devices.CPU, dist.Alone{})
 	return err
 }
 

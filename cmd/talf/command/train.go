@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"log/slog"
 	"slices"
 
@@ -18,6 +19,7 @@ import (
 	"talf/train/dist"
 	"talf/train/history"
 	"talf/train/loss"
+	"talf/train/plan"
 )
 
 // A trainOptions holds train's flags.
@@ -40,7 +42,7 @@ type trainOptions struct {
 	export           string
 	threads          int
 	profile, logKind string
-	device           devices.Name
+	device           devices.Names
 	math             string
 	dtype            string
 
@@ -48,9 +50,6 @@ type trainOptions struct {
 	print     bool // the configuration, and do nothing else
 	printJSON bool
 }
-
-// The values of --math.
-const mathF32, mathBF16 = "f32", "bf16"
 
 // initTarget is --init's word for the target's last layers.
 const initTarget = "target"
@@ -175,8 +174,8 @@ func (o *trainOptions) flags(f *pflag.FlagSet) {
 	f.StringVar(&o.logKind, "log", "", "also log every step in --out for another program: tensorboard (event files)")
 	f.StringVar(&o.profile, "profile", "", "write pprof profiles and a table of the step's operations to this directory")
 	threadsVar(f, &o.threads)
-	f.Var(&o.device, "device", devices.Help())
-	f.StringVar(&o.math, "math", mathF32, "type in which a CUDA device multiplies: f32, or bf16 on tensor cores; sums are f32")
+	f.Var(&o.device, "device", devices.HelpAll()+"; several train one run together")
+	f.StringVar(&o.math, "math", plan.F32, "type in which a CUDA device multiplies: f32, or bf16 on tensor cores; sums are f32")
 	f.BoolVar(&o.printJSON, "json", false, "print JSON")
 }
 
@@ -194,7 +193,14 @@ func (a *app) trainOnRanks(ctx context.Context, o *trainOptions) (res train.Resu
 		cli.Mute(a.err, true)
 		a.log = slog.New(slog.DiscardHandler)
 	}
-	res, err = a.train(ctx, o, group)
+	on, err := o.place().On(group.Size())
+	if err == nil && len(on) > 1 {
+		res, err = a.trainOnDevices(ctx, o, on)
+	} else if err == nil {
+		res, err = a.train(ctx, o, on[0], group)
+	} else {
+		err = dist.Agree(ctx, group, usageError(err)) // the others wait for this rank to start
+	}
 	switch {
 	case errors.Is(err, dist.ErrLost): // closing the group would wait for the lost ranks
 		if slices.Contains(group.Lost(), 0) {
@@ -210,4 +216,17 @@ func (a *app) trainOnRanks(ctx context.Context, o *trainOptions) (res train.Resu
 		err = errors.Join(cli.ErrInterrupted, err)
 	}
 	return res, first, err
+}
+
+// trainOnDevices trains with several devices of this machine, which are the ranks of one group. The first prints for all.
+func (a *app) trainOnDevices(ctx context.Context, o *trainOptions, on devices.Names) (train.Result, error) {
+	return dist.Together(on, func(i int, m *dist.Member) (train.Result, error) {
+		if i == 0 {
+			return a.train(ctx, o, on[i], m)
+		}
+		own := *o
+		own.logKind, own.profile = "", ""
+		mute := app{out: io.Discard, err: io.Discard, quiet: true, log: slog.New(slog.DiscardHandler), resume: a.resume}
+		return mute.train(ctx, &own, on[i], m)
+	})
 }

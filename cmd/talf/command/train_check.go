@@ -7,11 +7,11 @@ import (
 	"github.com/spf13/pflag"
 
 	"talf/checkpoints"
-	"talf/compute/devices"
 	"talf/internal/cli"
 	"talf/train"
 	"talf/train/loss"
 	"talf/train/mix"
+	"talf/train/plan"
 	"talf/train/tensorboard"
 )
 
@@ -29,10 +29,13 @@ func (o *trainOptions) check(cmd *cobra.Command) error {
 	if err := cli.Need(cmd, "model", "data", "out"); err != nil {
 		return err
 	}
-	for _, err := range []error{o.checkKind(cmd.Flags()), o.checkLength(cmd.Flags()), o.checkDevice()} {
+	for _, err := range []error{o.checkKind(cmd.Flags()), o.checkLength(cmd.Flags())} {
 		if err != nil {
 			return err
 		}
+	}
+	if err := o.place().Check(); err != nil {
+		return usageError(err)
 	}
 	if err := cmp.Or(train.Features(o.features).Validate(), tensorboard.Known(o.logKind)); err != nil {
 		return usagef("--%w", err)
@@ -89,24 +92,6 @@ func (o *trainOptions) checkLength(f *pflag.FlagSet) error {
 	return nil
 }
 
-func (o *trainOptions) checkDevice() error {
-	switch d := o.device.Resolve(); { // --print-config prints what was given
-	case o.math != mathF32 && o.math != mathBF16:
-		return usagef("--math is %q, want %s or %s", o.math, mathF32, mathBF16)
-	case o.dtype != "f32" && o.dtype != "bf16":
-		return usagef("--dtype is %q, want f32 or bf16", o.dtype)
-	case o.math == mathBF16 && o.device.String() == string(devices.CPU):
-		return usagef("--math bf16 is for CUDA devices")
-	case o.math == mathBF16 && !d.Remote():
-		return usagef("--math bf16 is for CUDA devices, and --device auto found none")
-	case o.dtype == "bf16" && d.Remote():
-		return usagef("--dtype bf16 is for the CPU: on %s --math bf16 multiplies in bfloat16", d)
-	case o.profile != "" && d.Remote():
-		return usagef("--profile times operations one by one, but those of %s run asynchronously: train on the CPU", d)
-	}
-	return nil
-}
-
 // trainConfig returns the configuration of a run on the given number of ranks, whose steps have
 // the batches of all of them.
 func (o *trainOptions) trainConfig(ranks int) train.Config {
@@ -118,18 +103,7 @@ func (o *trainOptions) trainConfig(ranks int) train.Config {
 	return c
 }
 
-// deviceFor returns the device that each of the ranks trains on. Several ranks train on CPUs,
-// which is what auto selects for them; any other device is refused before each of them fills it.
-func (o *trainOptions) deviceFor(ranks int) (devices.Name, error) {
-	d := o.device
-	switch {
-	case ranks == 1:
-	case o.online:
-		return d, usagef("--online: each of %d ranks would label all of the text: use preprocess, or start one process", ranks)
-	case d.Remote() || o.math == mathBF16:
-		return d, usagef("--device %s --math %s: %d ranks train on CPUs, where their gradients are added: leave both out, or start one process", &d, o.math, ranks)
-	case d == devices.Auto:
-		return devices.CPU, nil
-	}
-	return d, nil
+// place returns what the run trains on.
+func (o *trainOptions) place() *plan.Place {
+	return &plan.Place{Devices: o.device, Math: o.math, DType: o.dtype, Online: o.online, Profile: o.profile != "", Unresolved: o.print}
 }

@@ -7,6 +7,7 @@ import (
 
 	"talf/checkpoints"
 	"talf/checkpoints/exportlm"
+	"talf/compute/devices"
 	"talf/data"
 	"talf/data/corpus"
 	"talf/model"
@@ -25,8 +26,8 @@ type trainRun struct {
 	close func() error
 }
 
-// train trains on the ranks of group, of which this process is one.
-func (a *app) train(ctx context.Context, o *trainOptions, group *dist.World) (train.Result, error) {
+// train trains on device as one of the ranks of group.
+func (a *app) train(ctx context.Context, o *trainOptions, device devices.Name, group dist.Group) (train.Result, error) {
 	bar := a.progress("train", "steps")
 	defer bar.End()
 	events := tensorboard.New(o.logKind, o.out, a.warn)
@@ -38,7 +39,7 @@ func (a *app) train(ctx context.Context, o *trainOptions, group *dist.World) (tr
 			a.log.Debug("evaluated", "step", p.Step, "held_out_loss", p.Eval.Loss)
 		}
 	}
-	r, err := a.prepareTraining(ctx, o, group, report)
+	r, err := a.prepareTraining(ctx, o, device, group, report)
 	if err != nil {
 		return train.Result{}, dist.Agree(ctx, group, err) // the others wait for this rank to start
 	}
@@ -46,7 +47,7 @@ func (a *app) train(ctx context.Context, o *trainOptions, group *dist.World) (tr
 	return r.start(ctx)
 }
 
-func (a *app) prepareTraining(ctx context.Context, o *trainOptions, group *dist.World, report func(train.Progress)) (*trainRun, error) {
+func (a *app) prepareTraining(ctx context.Context, o *trainOptions, device devices.Name, group dist.Group, report func(train.Progress)) (*trainRun, error) {
 	if group.Rank() == 0 && !o.resume {
 		// Two runs in one directory would be a mistake.
 		if any, err := checkpoints.Any(o.out); err != nil {
@@ -55,23 +56,19 @@ func (a *app) prepareTraining(ctx context.Context, o *trainOptions, group *dist.
 			return nil, fmt.Errorf("%s has checkpoints already: add --resume to continue from them, or choose another --out", o.out)
 		}
 	}
-	device, err := o.deviceFor(group.Size())
-	if err != nil {
-		return nil, err
-	}
 	if a.resume == "" {
 		a.resume = "run the same command with --resume to go on: the last checkpoint is in " + o.out
 	}
 	m := defaultMachine()
 	m.Lazy = !o.online // a target that labels is refused for its size before any text is read
-	m.threads, m.device, m.trainBF16 = o.threads, device.Resolve(), o.math == mathBF16
+	m.threads, m.device, m.trainBF16 = o.threads, device, o.math == plan.BF16
 	if o.kind == checkpoints.KindLM {
 		return a.prepareLM(o, &m, group, report)
 	}
 	return a.prepareHead(ctx, o, &m, group, report)
 }
 
-func (a *app) prepareHead(ctx context.Context, o *trainOptions, m *machineOptions, group *dist.World, report func(train.Progress)) (*trainRun, error) {
+func (a *app) prepareHead(ctx context.Context, o *trainOptions, m *machineOptions, group dist.Group, report func(train.Progress)) (*trainRun, error) {
 	target, closeTarget, err := openModelAs(a.log, o.model, m)
 	if err != nil {
 		return nil, err
@@ -79,7 +76,7 @@ func (a *app) prepareHead(ctx context.Context, o *trainOptions, m *machineOption
 	cfg := o.trainConfig(group.Size())
 	job := train.HeadJob{
 		Target: target, Out: o.out, Init: o.init, Force: o.force, Features: train.Features(o.features),
-		Report: report, Profile: o.profile, Group: group, Arithmetic: train.Arithmetic(target.Device(), o.math), Warn: a.warn,
+		Report: report, Profile: o.profile, Group: group, Arithmetic: plan.Arithmetic(target.Device(), o.math, group.Size()), Warn: a.warn,
 	}
 	if o.init == initTarget {
 		job.Init, job.FromTarget = "", true
@@ -119,7 +116,7 @@ func (a *app) online(ctx context.Context, o *trainOptions, target *model.Model, 
 	return set, templateHint(err)
 }
 
-func (a *app) prepareLM(o *trainOptions, m *machineOptions, group *dist.World, report func(train.Progress)) (*trainRun, error) {
+func (a *app) prepareLM(o *trainOptions, m *machineOptions, group dist.Group, report func(train.Progress)) (*trainRun, error) {
 	if es, err := os.ReadDir(o.export); o.export != "" && err == nil && len(es) > 0 {
 		return nil, fmt.Errorf("--export %s is not empty: choose a new directory", o.export)
 	}
@@ -137,7 +134,7 @@ func (a *app) prepareLM(o *trainOptions, m *machineOptions, group *dist.World, r
 	}
 	job := train.LMJob{
 		Device: dev, Spec: text.Spec, Docs: text.Docs, Window: min(o.window, text.Spec.MaxPos, cfg.Rows), Out: o.out, Extra: text.Extra,
-		Report: report, Profile: o.profile, Group: group, Arithmetic: train.Arithmetic(dev, o.math), Warn: a.warn,
+		Report: report, Profile: o.profile, Group: group, Arithmetic: plan.Arithmetic(dev, o.math, group.Size()), Warn: a.warn,
 	}
 	return &trainRun{close: dev.Close, start: func(ctx context.Context) (train.Result, error) {
 		res, err := train.LM(ctx, cfg, job)

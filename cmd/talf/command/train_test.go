@@ -8,7 +8,6 @@ import (
 	"strings"
 	"testing"
 
-	"talf/compute/devices"
 	"talf/internal/e2e/talftest"
 	"talf/train"
 	"talf/train/history"
@@ -124,30 +123,5 @@ func TestWhatADeviceMultipliesIsAskedOfDevices(t *testing.T) {
 	talftest.Run(t, "", append(args, "--math", "bf16", "--device", "auto")...).Refuses(t, ExitUsage,
 		"--math bf16 is for CUDA devices, and --device auto found none")
 	talftest.Run(t, "", append(args, "--math", "f16")...).Refuses(t, ExitUsage, `--math is "f16", want f32 or bf16`)
-	talftest.Run(t, "", append(args, "--device", "gpu")...).Refuses(t, ExitUsage, "want cpu, auto or cuda:N")
-}
-
-// Several ranks train on CPUs, whatever auto means to one process.
-func TestTrainingOnDevicesIsRefusedToSeveralRanks(t *testing.T) {
-	for _, c := range []struct {
-		device devices.Name
-		math   string
-		ranks  int
-		then   devices.Name
-		err    string
-	}{
-		{"cuda:1", mathF32, 1, "cuda:1", ""},
-		{"auto", mathBF16, 1, "auto", ""},
-		{"", mathF32, 4, "", ""},
-		{"cpu", mathF32, 4, "cpu", ""},
-		{"auto", mathF32, 4, "cpu", ""},
-		{"cuda:1", mathF32, 4, "cuda:1", "--device cuda:1 --math f32: 4 ranks train on CPUs"},
-		{"auto", mathBF16, 2, "auto", "--device auto --math bf16: 2 ranks train on CPUs"},
-	} {
-		o := trainOptions{device: c.device, math: c.math}
-		device, err := o.deviceFor(c.ranks)
-		if device != c.then || o.device != c.device || (err == nil) != (c.err == "") || err != nil && !strings.Contains(err.Error(), c.err) {
-			t.Errorf("%+v: device %s, %v", c, &device, err)
-		}
-	}
+	talftest.Run(t, "", append(args, "--device", "gpu")...).Refuses(t, ExitUsage, "want cpu, auto, cuda:all, or cuda:N")
 }

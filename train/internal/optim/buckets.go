@@ -18,10 +18,11 @@ type Reducer interface{ Reduce([]float32) }
 type Buckets struct {
 	group Reducer
 	mem   [][]float32
-	of    []int // bucket of each parameter
-	size  []int // parameters in each bucket
-	left  []int // of those, how many still lack their gradient in this step
-	next  int   // first bucket whose sum has not started
+	sums  []*gg.Tensor // by parameter: parts of mem, and a device's memory if it has its own
+	in    [][]int      // the parameters in each bucket
+	of    []int        // bucket of each parameter
+	left  []int        // of those, how many still lack their gradient in this step
+	next  int          // first bucket whose sum has not started
 }
 
 // NewBuckets lays out the gradients of params. order is that in which the backward pass
@@ -33,11 +34,11 @@ func NewBuckets(g Reducer, q compute.Queue, params []*gg.Tensor, order []int) (*
 	for _, p := range order {
 		n := len(params[p].Data)
 		if last := len(sizes) - 1; last < 0 || sizes[last]+n > bucketSize {
-			sizes, b.size = append(sizes, 0), append(b.size, 0)
+			sizes, b.in = append(sizes, 0), append(b.in, nil)
 		}
 		last := len(sizes) - 1
 		sizes[last] += n
-		b.size[last]++
+		b.in[last] = append(b.in[last], p)
 		b.of[p] = last
 	}
 	for _, n := range sizes {
@@ -53,13 +54,15 @@ func NewBuckets(g Reducer, q compute.Queue, params []*gg.Tensor, order []int) (*
 		}
 		used[k] += len(t.Data)
 	}
-	b.left = make([]int, len(b.size))
+	b.left, b.sums = make([]int, len(b.in)), sums
 	return b, sums, nil
 }
 
 // Reset prepares for a step.
 func (b *Buckets) Reset() {
-	copy(b.left, b.size)
+	for k, params := range b.in {
+		b.left[k] = len(params)
+	}
 	b.next = 0
 }
 
@@ -69,6 +72,24 @@ func (b *Buckets) Complete(p int) {
 	b.left[b.of[p]]--
 	for b.next < len(b.mem) && b.left[b.next] == 0 {
 		b.reduceNext()
+	}
+}
+
+// Fetch copies the gradients of a device with its own memory, all of them complete, to the buckets, and starts the sum of
+// each while the next is copied.
+func (b *Buckets) Fetch() {
+	for b.next < len(b.mem) {
+		for _, p := range b.in[b.next] {
+			b.sums[p].Pull()
+		}
+		b.reduceNext()
+	}
+}
+
+// Return copies the sums, all of them done, to where the optimiser reads them, if that is a device's memory.
+func (b *Buckets) Return() {
+	for _, t := range b.sums {
+		t.Push()
 	}
 }
 

@@ -6,7 +6,7 @@
 //   TALF_FAKE_DEVICES=n   devices (1)
 //   TALF_FAKE_MEMORY=n    bytes of memory (1 GiB)
 //   TALF_FAKE_BUSY=n,n…   bytes of each device that other programs hold (0)
-//   TALF_FAKE_LOST=n      the n-th launch and all that follows fail
+//   TALF_FAKE_LOST=n,n…   the n-th launch of each device and all that follows fail there (0: none does)
 //   TALF_FAKE_COMPUTE=n   compute capability times 10 (90)
 //   TALF_FAKE_IMAGE=n     what loading a module returns (0)
 //   TALF_FAKE_INIT=n      what cuInit returns (0)
@@ -76,10 +76,22 @@ static std::map<std::string, Kernel> kernels = {
 enum { success = 0, invalid_value = 1, out_of_memory = 2, no_device = 100, invalid_device = 101, invalid_context = 201, not_found = 500, illegal_address = 700, launch_failed = 719 };
 
 static std::recursive_mutex mutex;
-static std::deque<Work> waiting;
+struct Waiting {
+  Work work;
+  size_t device; // context
+};
+static std::deque<Waiting> waiting;
 static std::map<u64, size_t> allocations;
 static size_t used;
-static int launches, failure;
+
+// A device's context is there while somebody holds it, and a thread's current one
+// is that of device context - 1.
+enum { most_devices = 64 };
+static int held[most_devices];
+static thread_local size_t context;
+static bool in_context() { return context > 0 && held[context - 1] > 0; }
+static int launches[most_devices + 1], failures[most_devices + 1]; // by context
+#define failure failures[context]
 
 // What talf_fake_route takes. Every function returns 0 if all is well.
 struct Route {
@@ -101,27 +113,37 @@ static const bool null_driver = setting("TALF_FAKE_NULL", 0) != 0;
 
 static int finish_all() {
   while (!waiting.empty()) {
-    Work w = waiting.front();
+    Waiting w = waiting.front();
     waiting.pop_front();
-    if (!failure && !w()) failure = launch_failed;
+    if (!failures[w.device] && !w.work()) failures[w.device] = launch_failed;
   }
   return failure;
 }
 
 // A Graph is launches that were captured, a kernel each.
 typedef std::vector<Work> Graph;
-static Graph *capturing;
+static thread_local Graph *capturing; // only a device's own thread captures
 
 static int later(Work w) {
   if (failure) return failure;
   if (capturing) return 900; // only kernels are captured
-  waiting.push_back(std::move(w));
+  waiting.push_back({std::move(w), context});
   if (waiting.size() > 1000) return finish_all(); // a device does not wait for ever
   return success;
 }
 
+// of_device returns the thread's device's number in a list, 0 if there is none.
+static u64 of_device(const char *name) {
+  const char *v = getenv(name);
+  for (size_t i = 1; v && i < context; i++) {
+    v = strchr(v, ',');
+    if (v) v++;
+  }
+  return v ? strtoull(v, nullptr, 10) : 0;
+}
+
 static int launched(const Work &w) {
-  if (++launches == setting("TALF_FAKE_LOST", 0)) return failure = illegal_address;
+  if ((u64)++launches[context] == of_device("TALF_FAKE_LOST")) return failure = illegal_address;
   return later(w);
 }
 
@@ -155,16 +177,10 @@ API(cuDeviceGetAttribute)(int *v, int a, int) {
   return 0;
 }
 API(cuDeviceTotalMem_v2)(size_t *n, int) { *n = setting("TALF_FAKE_MEMORY", 1 << 30); return 0; }
-// A device's context is there while somebody holds it, and a thread's current one
-// is that of device context - 1.
-enum { most_devices = 64 };
-static int held[most_devices];
-static thread_local size_t context;
-static bool in_context() { return context > 0 && held[context - 1] > 0; }
 API(cuDevicePrimaryCtxRetain)(void **c, int d) {
   LOCK;
   if (d < 0 || d >= most_devices) return invalid_device;
-  if (failure) return failure;
+  if (failures[d + 1]) return failures[d + 1];
   held[d]++;
   *c = (void *)(size_t)(d + 1);
   return success;
@@ -178,20 +194,11 @@ API(cuDevicePrimaryCtxRelease_v2)(int d) {
 API(cuCtxSetCurrent)(void *c) { context = (size_t)c; return 0; }
 API(cuCtxGetCurrent)(void **c) { *c = (void *)context; return 0; }
 
-// busy returns the bytes that others hold of the thread's device.
-static size_t busy() {
-  const char *v = getenv("TALF_FAKE_BUSY");
-  for (size_t i = 1; v && i < context; i++) {
-    v = strchr(v, ',');
-    if (v) v++;
-  }
-  return v ? strtoull(v, nullptr, 10) : 0;
-}
 API(cuMemGetInfo_v2)(size_t *f, size_t *t) {
   LOCK;
   if (!in_context()) return invalid_context;
   *t = setting("TALF_FAKE_MEMORY", 1 << 30);
-  *f = *t - used - busy();
+  *f = *t - used - of_device("TALF_FAKE_BUSY"); // others hold some
   return failure;
 }
 

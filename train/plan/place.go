@@ -1,0 +1,71 @@
+package plan
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+
+	"talf/compute/devices"
+)
+
+// F32 and BF16 are the types of Place.Math and Place.DType.
+const F32, BF16 = "f32", "bf16"
+
+// A Place says what a run trains on. Its errors speak of the flags of a command.
+type Place struct {
+	Devices    devices.Names
+	Math       string // type in which devices multiply
+	DType      string // of the activations that wait for the backward pass
+	Online     bool   // texts are labelled while training reads them
+	Profile    bool   // operations are timed one by one
+	Unresolved bool   // nothing will run, so the devices need not be there
+}
+
+// Check refuses what the devices cannot do, before anything is read.
+func (p *Place) Check() error {
+	switch {
+	case p.Math != F32 && p.Math != BF16:
+		return fmt.Errorf("--math is %q, want %s or %s", p.Math, F32, BF16)
+	case p.DType != F32 && p.DType != BF16:
+		return fmt.Errorf("--dtype is %q, want %s or %s", p.DType, F32, BF16)
+	case p.Math == BF16 && p.Devices.String() == string(devices.CPU):
+		return errors.New("--math bf16 is for CUDA devices")
+	case p.Unresolved:
+		return nil
+	}
+	on, err := p.Devices.Resolve()
+	if err != nil {
+		return fmt.Errorf("--device: %w", err)
+	}
+	switch d := on[0]; {
+	case p.Math == BF16 && !d.Remote():
+		return errors.New("--math bf16 is for CUDA devices, and --device auto found none")
+	case p.DType == BF16 && d.Remote():
+		return fmt.Errorf("--dtype bf16 is for the CPU: on %s --math bf16 multiplies in bfloat16", d)
+	case p.Profile && d.Remote():
+		return fmt.Errorf("--profile times operations one by one, but those of %s run asynchronously: train on the CPU", d)
+	}
+	return nil
+}
+
+// On returns the devices that each of the ranks trains on, at least one. Several ranks train on CPUs,
+// which is what auto selects for them; any other device is refused before each of them fills it.
+func (p *Place) On(ranks int) (devices.Names, error) {
+	if ranks == 1 {
+		on, err := p.Devices.Resolve()
+		if err != nil {
+			return nil, fmt.Errorf("--device: %w", err)
+		}
+		if len(on) > 1 && p.Online {
+			return nil, fmt.Errorf("--online: each of %d devices would label all of the text: use preprocess, or take one device", len(on))
+		}
+		return on, nil
+	}
+	switch first := append(slices.Clone(p.Devices), devices.CPU)[0]; {
+	case p.Online:
+		return nil, fmt.Errorf("--online: each of %d ranks would label all of the text: use preprocess, or start one process", ranks)
+	case first != devices.Auto && first != devices.CPU || p.Math == BF16:
+		return nil, fmt.Errorf("--device %s --math %s: %d ranks train on CPUs, where their gradients are added: leave both out, or start one process", &p.Devices, p.Math, ranks)
+	}
+	return devices.Names{devices.CPU}, nil
+}

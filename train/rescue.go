@@ -1,0 +1,39 @@
+package train
+
+import (
+	"context"
+	"errors"
+	"slices"
+
+	"talf/train/dist"
+	"talf/train/internal/gg"
+)
+
+// rescue ends a run that failed with err. If the device of one of several ranks was lost, another has the weights and
+// moments of the last finished step, and rank 0 saves them.
+func (t *trainer) rescue(ctx context.Context, res Result, err error) (Result, error) {
+	var failed *dist.RankError
+	if !t.remote || !errors.As(err, &failed) || failed.Well < 0 {
+		return res, err
+	}
+	if failed.Rank == 0 {
+		values := slices.Concat(t.params.Tensors(), t.opt.Moments())
+		var own []byte
+		if t.peers.Rank() == failed.Well {
+			own = gg.Bytes(values)
+		}
+		all, cerr := t.peers.Collect(ctx, own)
+		if cerr != nil || t.peers.Rank() != 0 || t.queue.Sync(context.Background()) == nil { // it is not the device
+			return res, errors.Join(err, cerr)
+		}
+		if cerr := gg.Detach(values, all[failed.Well]); cerr != nil {
+			return res, errors.Join(err, cerr)
+		}
+		t.detached = true
+	}
+	dir, serr := t.saveInEmergency()
+	if t.store != nil {
+		res.Step, res.Dir = t.step(), dir
+	}
+	return res, errors.Join(err, serr)
+}
