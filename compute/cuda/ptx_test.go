@@ -65,6 +65,7 @@ var ptxBugs = []ptxBug{
 	{"a barrier removed", "norm", `bar\.sync 	0;`, "", 2, normTest, "a store without an order"},
 	{"a barrier removed that guards what is read", "norm", `bar\.sync 	0;`, "", 1, layerTest, "a load without an order"},
 	{"a barrier that some do not reach", "norm", `bar\.sync 	0;`, "@%p1 bar.sync 0;", 2, normTest, "the warp get here"},
+	{"a barrier removed behind a chunk's addresses", "attend_f32", `bar\.sync 	0;`, "", 0, attendTest, "without an order"},
 	{"a wait for copies to a ring removed", "staged_bf16_16", `cp\.async\.wait_group 2;`, "", 0, sharedTest + "BF16", "a copy to these bytes that was not waited for"},
 	{"a barrier removed between a ring's units", "staged_bf16_16", `bar\.sync 	0;`, "", 0, sharedTest + "BF16", "without an order"},
 	{"operands of a product swapped", "linear_bf16_8", `(mma\S+ \{[^}]*\}, \{[^}]*\}, )\{(%r\d+),(%r\d+)\}`, "$1{$3,$2}", 0, sharedTest + "BF16", "want 0x"},

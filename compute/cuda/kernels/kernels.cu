@@ -886,6 +886,7 @@ DEVICE void attend(const AttendArgs &a) {
   SHARED T values[tile * (most_dim + pad)];
   SHARED float queries[warps * per_warp][most_dim];
   SHARED float weights[warps * per_warp][tile];
+  SHARED const T *where[chunk]; // as many as threads
   if (beyond(a.live, block_x())) return;
   int lane = tid() & 31, warp = tid() >> 5;
   Item item = a.items[block_x()];
@@ -917,15 +918,21 @@ DEVICE void attend(const AttendArgs &a) {
     for (int d = lane; d < pitch; d += 32) queries[warp * per_warp + i][d] = live && d < dim ? src[d] * scale : 0;
   }
 
-  // load starts to copy a tile of keys or values.
-  int pieces = (int)(pitch * sizeof(T) / 16);
+  // Where each of the chunk's keys is: found once, not for every 16 bytes that are copied.
+  {
+    i64 p = from + tid();
+    i64 slot = p >= to ? first.slot : p < first.prefix ? (i64)blocks[p / 32] * 32 + p % 32 : path[p - first.prefix];
+    where[tid()] = key_at<T>(a.kv, a.layer, head, slot);
+  }
+  barrier();
+
+  // load starts to copy a tile of keys or values: eight threads a position.
+  enum { piece = 16 / sizeof(T) };
   auto load = [&](T *to_shared, i64 t, i64 behind) {
-    for (int i = tid(); i < tile * pieces; i += warps * 32) {
-      i64 p = t + i / pieces;
-      bool ok = p < to;
-      i64 slot = !ok ? first.slot : p < first.prefix ? (i64)blocks[p / 32] * 32 + p % 32 : path[p - first.prefix];
-      const T *src = key_at<T>(a.kv, a.layer, head, slot) + behind * 32 * pitch;
-      copy16(to_shared + i / pieces * ld + i % pieces * (16 / sizeof(T)), src + i % pieces * (16 / sizeof(T)), ok);
+    for (int r = tid() / 8; r < tile; r += warps * 4) {
+      const T *src = where[t - from + r] + behind * 32 * pitch;
+      bool ok = t + r < to;
+      for (int i = tid() % 8 * piece; i < pitch; i += 8 * piece) copy16(to_shared + r * ld + i, src + i, ok);
     }
     commit_copies();
   };

@@ -271,6 +271,7 @@ var operations = map[string]operation{
 	"mul.lo.s64":   {binary64(func(a, b uint64) uint64 { return a * b }), ddd},
 	"mad.lo.s32":   {ternary32(func(a, b, c uint32) uint32 { return a*b + c }), rrrr},
 	"mul.wide.u32": {widen(func(a, b uint32) uint64 { return uint64(a) * uint64(b) }), []bank{wide, narrow, narrow}},
+	"mul.wide.u16": {binary32(func(a, b uint32) uint32 { return (a & 0xffff) * (b & 0xffff) }), rrr},
 	"mul.wide.s32": {widen(func(a, b uint32) uint64 { return uint64(int64(int32(a)) * int64(int32(b))) }), []bank{wide, narrow, narrow}},
 	"div.s32":      {binary32(quotient32), rrr},
 	"div.u32":      {binary32(func(a, b uint32) uint32 { return uint32(unsigned(uint64(a), uint64(b))) }), rrr},

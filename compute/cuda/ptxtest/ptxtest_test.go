@@ -341,6 +341,7 @@ func TestOperations(t *testing.T) {
 		{"shf.l.wrap.b32 %r1, %r2, %r3, 8;", 0x12345678, 0x9abcdef0, 0xbcdef012},
 		{"mul.lo.s32 %r1, %r2, %r3;", 1 << 20, 1 << 12, 0},
 		{"min.s32 %r1, %r2, %r3;", minus(-1), 1, minus(-1)},
+		{"mul.wide.u16 %r1, %r2, %r3;", 0x1ffff, 3, 0x2fffd},
 		{"mul.wide.s32 %rd1, %r2, %r3; shr.s64 %rd1, %rd1, 32; cvt.u32.u64 %r1, %rd1;", minus(-2), 3, minus(-1)},
 		{"mul.wide.u32 %rd1, %r2, %r3; shr.u64 %rd1, %rd1, 32; cvt.u32.u64 %r1, %rd1;", minus(-2), 3, 2},
 		{"cvt.s64.s32 %rd1, %r2; bfe.s64 %rd1, %rd1, 1, 3; cvt.u32.u64 %r1, %rd1;", 0b1010, 0, minus(-3)},
