@@ -40,6 +40,40 @@ func (d *DFA) Match(text string) bool {
 	return d.accept[at]
 }
 
+// Longest returns how many bytes the longest text has that d accepts, −1 if there is none that is longest.
+func (d *DFA) Longest() int {
+	if d.Empty() {
+		return 0
+	}
+	const (
+		open   = -2 // on the way to it
+		cyclic = -1
+	)
+	memo := make(map[int32]int, d.Len())
+	var from func(at int32) int
+	from = func(at int32) int {
+		if n, ok := memo[at]; ok {
+			return max(n, cyclic) // where the way comes back, it has no end
+		}
+		memo[at] = open
+		n := 0
+		for _, to := range d.next[int(at)*d.classes:][:d.classes] {
+			if to < 0 {
+				continue
+			}
+			k := from(to)
+			if k == cyclic {
+				n = cyclic
+				break
+			}
+			n = max(n, k+1)
+		}
+		memo[at] = n
+		return n
+	}
+	return from(0)
+}
+
 func (d *DFA) step(at int32, c byte) int32 { return d.next[int(at)*d.classes+int(d.class[c])] }
 
 // final reports whether nothing follows a state.

@@ -1,6 +1,10 @@
 package regex
 
-import "strings"
+import (
+	"strings"
+
+	"talf/model/grammar"
+)
 
 // Ahead divides an expression that looks ahead from the beginning of a text, such as ^(?!a)(?=.*b)c: what it matches
 // are the texts in which rest and all of must are found, and none of not. Of any other expression, rest is the whole.
@@ -80,4 +84,22 @@ func scan(text string, f func(depth, at int) bool) {
 			return
 		}
 	}
+}
+
+// Class returns what an expression says that is a number of characters of one class and nothing else, such as ^[a-z]{2,9}$.
+func Class(text string) (ranges []grammar.Range, lo, hi int, ok bool) {
+	p := parser{in: []rune(text)}
+	n, err := p.alternatives()
+	if err != nil || p.at < len(p.in) || n.op != opSeq || len(n.kids) != 3 || n.kids[0].op != opBegin || n.kids[2].op != opEnd {
+		return nil, 0, 0, false
+	}
+	lo, hi = 1, 1
+	x := n.kids[1]
+	if x.op == opRepeat {
+		lo, hi, x = x.lo, x.hi, x.kids[0]
+	}
+	for x.op == opSeq && len(x.kids) == 1 { // a group
+		x = x.kids[0]
+	}
+	return x.ranges, lo, hi, x.op == opRune && len(x.ranges) > 0
 }

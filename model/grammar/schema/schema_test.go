@@ -52,6 +52,13 @@ func TestEveryTextOfASchemaIsReached(t *testing.T) {
 		{`{"type":"string","allOf":[{"pattern":"a"},{"pattern":"^.b"},{"maxLength":3}],"pattern":"^[abc]*$"}`, 9, []string{`"ab"`, `"aba"`, `"abb"`, `"abc"`, `"bba"`, `"cba"`}},
 		{`{"type":"string","maxLength":2,"pattern":"^(?!^a*$)(?=.*b|a)[ab]*$"}`, 9, []string{`"ab"`, `"b"`, `"ba"`, `"bb"`}},
 		{`{"type":"string","maxLength":2,"pattern":"^(?!^[-+.]*$)[+-]?0*\\d*\\.?\\d*$","not":{"pattern":"[1-9]"}}`, 9, []string{`"+0"`, `"-0"`, `".0"`, `"0"`, `"0."`, `"00"`}}, // pydantic's Decimal
+		{`{"type":"string","maxLength":2,"minLength":1,"pattern":"^[ab]{0,7}$"}`, 9, []string{`"a"`, `"aa"`, `"ab"`, `"b"`, `"ba"`, `"bb"`}},
+		{`{"type":"string","minLength":2,"pattern":"^(?:é){1,3}$"}`, 9, []string{`"éé"`, `"ééé"`}},
+		{`{"type":"string","maxLength":1,"pattern":"^[ab]{2,}$"}`, 9, nil},
+		{`{"type":"string","minLength":2,"maxLength":3,"pattern":"^(é|ab|éé)$"}`, 12, []string{`"ab"`, `"éé"`}},
+		{`{"type":"string","maxLength":1,"pattern":"^(é|ab|éé)$"}`, 12, []string{`"é"`}},
+		{`{"type":"string","maxLength":1,"pattern":"^(a|ab)$"}`, 9, []string{`"a"`}},
+		{`{"type":"string","maxLength":3,"minLength":1,"pattern":"^(é|ab)?$"}`, 12, []string{`"ab"`, `"é"`}},
 		{`{"type":"array","items":{"const":1},"minItems":1,"maxItems":3}`, 9, []string{"[1,1,1]", "[1,1]", "[1]"}},
 		{`{"type":"array","prefixItems":[{"const":1},{"const":2}],"items":{"const":3},"maxItems":3}`, 9, []string{"[1,2,3]", "[1,2]", "[1]", "[]"}},
 		{`{"type":"array","prefixItems":[{"const":1},{"const":2}],"items":false,"minItems":1}`, 9, []string{"[1,2]", "[1]"}},

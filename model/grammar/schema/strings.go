@@ -192,6 +192,13 @@ func (w *writer) content(t *texts) (grammar.Expr, error) {
 	if t.lo == 0 && t.hi == grammar.Unbounded && len(t.patterns) == 1 && len(t.without)+len(t.words) == 0 {
 		return w.pattern(t.patterns[0])
 	}
+	if len(t.patterns) == 1 && len(t.without)+len(t.words) == 0 {
+		if class, lo, hi, ok := regex.Class(t.patterns[0]); ok {
+			if lo, hi = max(lo, t.lo), least(hi, t.hi); hi == grammar.Unbounded || lo <= hi {
+				return w.b.Repeat(w.runes(class), lo, hi), nil // which counts with no state for each length
+			}
+		}
+	}
 	d, err := w.automaton(t)
 	if err != nil {
 		return 0, err
@@ -202,12 +209,12 @@ func (w *writer) content(t *texts) (grammar.Expr, error) {
 // automaton is that of content.
 func (w *writer) automaton(t *texts) (*grammar.DFA, error) {
 	var err error
-	d := w.free
-	if whole := t.lo == 0 && t.hi == grammar.Unbounded; d == nil || !whole {
-		if d, err = w.b.DFA(w.anyText(t.lo, t.hi)); whole {
-			w.free = d
+	if w.free == nil {
+		if w.free, err = w.b.DFA(w.anyText(0, grammar.Unbounded)); err != nil {
+			return nil, err
 		}
 	}
+	d := w.free
 	for _, p := range t.patterns {
 		if err == nil {
 			d, err = w.combine(d, p, w.b.And)
@@ -218,14 +225,32 @@ func (w *writer) automaton(t *texts) (*grammar.DFA, error) {
 			d, err = w.combine(d, p, w.b.Without)
 		}
 	}
-	if err != nil || len(t.words) == 0 {
-		return d, err
+	if err == nil && len(t.words) > 0 {
+		var words *grammar.DFA
+		if words, err = w.b.Words(t.words); err == nil {
+			d, err = w.b.Without(d, words)
+		}
 	}
-	words, err := w.b.Words(t.words)
 	if err != nil {
 		return nil, err
 	}
-	return w.b.Without(d, words)
+	return w.counted(d, t.lo, t.hi)
+}
+
+// counted is d with lo to hi characters. Where all that d accepts is that short, such as mail addresses of up to 320
+// characters, nothing is counted: a state for each length would be too many.
+func (w *writer) counted(d *grammar.DFA, lo, hi int) (*grammar.DFA, error) {
+	if n := d.Longest(); n >= 0 && (hi == grammar.Unbounded || n <= hi) { // in bytes, of which a character has at least one
+		hi = grammar.Unbounded
+	}
+	if lo == 0 && hi == grammar.Unbounded {
+		return d, nil
+	}
+	o, err := w.b.DFA(w.anyText(lo, hi))
+	if err != nil {
+		return nil, err
+	}
+	return w.b.And(d, o)
 }
 
 func (w *writer) combine(d *grammar.DFA, pattern string, with func(d, o *grammar.DFA) (*grammar.DFA, error)) (*grammar.DFA, error) {
