@@ -133,37 +133,42 @@ func (d thinker) Grow(p *infer.Proposal, rows []infer.Row, c infer.Chance) ([]in
 // that is alone, though they did not pay beside the others, and though its draft model has not read
 // what came meanwhile.
 func TestDraftsAreBackAsSoonAsTheLoadFalls(t *testing.T) {
-	const busy, rounds = 200, 20
+	const busy, rounds, texts = 200, 20, 4
 	quiet := 0
 	for _, m := range []machine{{"a pass costs eight rows", 600, 60, 100, 5}, machines[0], machines[1]} {
 		for _, method := range []string{"salf:paper", "linear:K=4", "recycle"} {
-			st := newStation(t, m, method, true)
-			var reqs []infer.Request
-			for i := range 32 {
-				reqs = append(reqs, st.request(t, busy, []int32{int32(i % 24), int32(i / 24), 1}))
-			}
-			beside, drafted, alone, soon := 0, 0, 0, 0 // rounds, and those with a draft
-			reqs[0].MaxTokens = 6 * busy
-			reqs[0].Trace = func(x infer.Round) error {
-				drafts := 0
-				if x.Proposal.Tree.Len() > 1 {
-					drafts = 1
+			beside, drafted, all, soon := 0, 0, 0, 0 // rounds, and those with a draft
+			for text := range int32(texts) {
+				st := newStation(t, m, method, true)
+				var reqs []infer.Request
+				for i := range 32 {
+					reqs = append(reqs, st.request(t, busy, []int32{int32(i % 24), int32(i / 24), 1 + text}))
 				}
-				if st.Stats().Running > 1 {
-					beside, drafted = beside+1, drafted+drafts
-				} else if alone < rounds {
-					alone, soon = alone+1, soon+drafts
+				alone := 0
+				reqs[0].MaxTokens = 6 * busy
+				reqs[0].Trace = func(x infer.Round) error {
+					drafts := 0
+					if x.Proposal.Tree.Len() > 1 {
+						drafts = 1
+					}
+					if st.Stats().Running > 1 {
+						beside, drafted = beside+1, drafted+drafts
+					} else if alone < rounds {
+						alone, soon = alone+1, soon+drafts
+					}
+					return nil
 				}
-				return nil
-			}
-			if _, err := st.All(t.Context(), reqs); err != nil {
-				t.Fatal(err)
+				if _, err := st.All(t.Context(), reqs); err != nil {
+					t.Fatal(err)
+				}
+				all += alone
 			}
 			if drafted*2 < beside {
 				quiet++
 			}
-			if alone != rounds || soon < rounds/2 { // where drafts hardly pay, some rounds go without
-				t.Errorf("%s, %s: %d of %d rounds had drafts beside others, %d of the first %d alone", m.name, method, drafted, beside, soon, alone)
+			// Where drafts hardly pay, some rounds go without, and after a few bad ones many of a text may.
+			if all != texts*rounds || soon < all*3/4 {
+				t.Errorf("%s, %s: %d of %d rounds had drafts beside others, %d of the first %d alone", m.name, method, drafted, beside, soon, all)
 			}
 		}
 	}

@@ -130,7 +130,7 @@ func TestAutoIsNeverMuchSlowerThanPlainDecodingAndNearTheBest(t *testing.T) {
 	if testing.Short() {
 		t.Skip("decodes some ten thousand tokens")
 	}
-	const first, prompts = 1, 8 // the first prompt's costs are not known
+	const first, prompts = 1, 16 // the first prompt's costs are not known
 	mean := func(x []float64) (sum float64) {
 		for _, v := range x[first:] {
 			sum += v / float64(len(x)-first)

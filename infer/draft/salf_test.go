@@ -18,8 +18,18 @@ type prices struct {
 	step, node, agree float64 // of a draft pass
 }
 
-// decode decodes a few sequences of a world with these prices and returns the units per token.
-func (x prices) decode(t *testing.T, spec string) float64 {
+// decode decodes two sequences of a world with these prices with each of several drafters and returns the
+// units per token.
+func (x prices) decode(t *testing.T, spec string, drafters int) (mean float64) {
+	t.Helper()
+	for i := range drafters {
+		mean += x.pair(t, spec, uint64(2*i)) / float64(drafters)
+	}
+	return mean
+}
+
+// pair decodes two sequences with one drafter.
+func (x prices) pair(t *testing.T, spec string, first uint64) float64 {
 	t.Helper()
 	us := func(units float64) time.Duration { return time.Duration(units * 1e6) }
 	costs := &drafttest.Costs{
@@ -34,7 +44,7 @@ func (x prices) decode(t *testing.T, spec string) float64 {
 	d := mk.New()
 	tokens := 0
 	begin := costs.Now()
-	for seed := range uint64(2) {
+	for seed := first; seed < first+2; seed++ {
 		world := &drafttest.Target{Table: drafttest.Table{Seed: seed, Vocab: 40, Order: 3, Sharp: 2.5}, MaxLen: 2000}
 		e := &infer.Engine{Target: costs.Target(world), Config: infer.Default(), Clock: costs.Now}
 		s, err := e.Generate(t.Context(), infer.Request{
@@ -64,19 +74,27 @@ func TestDefaultsAreNearTheBestConstants(t *testing.T) {
 		{"a bad draft", 0.01, 0.1, 0.001, 0.4},
 		{"a useless draft", 0.1, 0.5, 0.1, 0.1},
 	} {
-		best, which := x.decode(t, "ar"), "ar"
+		best, which := x.decode(t, "ar", 1), "ar"
 		for _, th := range []string{"0", "0.2", "0.4", "0.7"} {
 			for _, n := range []int{60, 8} {
 				spec := fmt.Sprintf("salf:th=%s,N=%d", th, n)
-				if c := x.decode(t, spec); c < best {
+				if c := x.decode(t, spec, 1); c < best {
 					best, which = c, spec
 				}
 			}
 		}
-		for spec, most := range map[string]float64{"salf": 1.1, "beam": 1.25, "optimal": 1.25} {
-			auto := x.decode(t, spec)
+		for spec, c := range map[string]struct {
+			most     float64
+			drafters int
+		}{
+			"salf": {1.1, 1},
+			"beam": {1.25, 1},
+			// Where its trees hardly pay, little decides how long it pauses: one drafter says little.
+			"optimal": {1.25, 4},
+		} {
+			best, auto := x.decode(t, which, c.drafters), x.decode(t, spec, c.drafters)
 			t.Logf("%-16s %.3f a token with %s, %.3f with the best constants, %s", x.name, auto, spec, best, which)
-			if auto > most*best {
+			if auto > c.most*best {
 				t.Errorf("%s: %s takes %.3f a token, %s %.3f", x.name, spec, auto, which, best)
 			}
 		}

@@ -1,14 +1,15 @@
 package cost
 
 import (
+	"math"
 	"math/bits"
 
 	"talf/infer/experts"
 )
 
-// A Curve is the cost of a pass of n rows relative to one of the fewest rows: a point for each
-// power of two of rows, and straight lines between them. Seconds are a Meter's, so that a longer
-// context, or a machine busy with other work, leaves the curve unchanged.
+// A Curve is the cost of a pass of n rows, in about those of the first pass that it was given: a point
+// for each power of two of rows, and straight lines between them. Seconds are a Meter's, so that a
+// longer context, or a machine busy with other work, leaves the curve unchanged.
 //
 // If the target has experts, a point is the cost of a pass that reads as many of them as such passes
 // usually do: less where the rows of a tree choose the same ones. Lines then bend as the number of
@@ -26,8 +27,9 @@ type point struct {
 }
 
 const (
-	ownStep  = 0.1  // share of a sample's deviation that its point takes over
-	furthest = 0.3  // largest relative deviation that a sample counts
+	furthest = 0.3  // largest deviation that a sample counts, as a logarithm
+	drift    = 0.11 // least doubt of a point, since the curve may change
+	unsure   = 0.25 // what the first pass of a size weighs beside a later one: it also maps memory
 	slopeOne = 0.1  // cost of a second row, in costs of the first, if only the first is known
 	sure     = 4    // samples of which a mean is made
 	stale    = 1024 // passes after which a point counts as unknown
@@ -44,29 +46,34 @@ func (c *Curve) Add(rows int, x experts.Read, cost, trust float64) {
 	b := &c.at[n]
 	b.last = c.seen
 	if b.w == 0 {
-		// The guess counts like a sample.
 		known := c.CostOf(rows, x)
 		if known == 0 {
 			known = cost
 		}
-		*b = point{float64(rows), known * (1 + clip(cost/known-1, 2*furthest)/2), 1, c.seen, c.read(rows, x)}
+		// A guess that is exceeded counts like a sample. Neither says much.
+		if cost > known {
+			cost = known * (1 + min(cost/known-1, 2*furthest)/2)
+		}
+		*b = point{float64(rows), max(cost, known/4), unsure, c.seen, c.read(rows, x)}
 		return
 	}
 	usual, known := c.Read(rows), c.CostOf(rows, x)
 	more := c.read(rows, x) - usual
-	off := clip(cost/known-1, furthest)
+	off := c.deviation(rows, cost/known, furthest)
+	step := trust * c.doubt(rows)
+	step /= 1 + step
 	b.w++
-	step := max(ownStep, 1/b.w)
-	b.rows += step * (float64(rows) - b.rows)
+	// The point moves along the curve, and then off it.
+	to := b.rows + step*(float64(rows)-b.rows)
+	along, further := c.cost(to)/c.cost(b.rows), c.reads(to)-c.reads(b.rows)
+	b.rows, b.cost, b.read = to, b.cost*along, b.read+further
 	each := c.mix.each()
 	if usual > 0 {
 		c.mix.learn(more/known, off+each*more/known)
 		more *= step * b.read / usual
 		b.read += more
 	}
-	if n > c.first() { // what costs 1 costs 1
-		b.cost = max(b.cost+each*more, b.cost/4) * (1 + trust*step*off) // as in CostOf, since each may be too much
-	}
+	b.cost = max(b.cost+each*more, b.cost/4) * math.Exp(step*off) // as in CostOf, since each may be too much
 }
 
 // CostOf returns the cost of a pass that reads these experts, 0 if nothing is known.
@@ -89,7 +96,33 @@ func (c *Curve) read(rows int, x experts.Read) float64 {
 	return float64(x.Distinct)
 }
 
-func clip(x, most float64) float64 { return min(max(x, -most), most) }
+// doubt returns how uncertain the cost of passes of about this many rows is: its variance, in those of
+// one pass's deviation. The point of the fewest rows is learnt like the others, or what its first pass took
+// by chance would be part of all later comparisons; but it is learnt once, since where every point moves a
+// slower machine looks like another curve. While it is the only one there is nothing to compare.
+func (c *Curve) doubt(rows int) float64 {
+	n := bucket(rows)
+	if n > c.first() {
+		return max(drift, 1/c.at[n].w)
+	}
+	for i := range c.at {
+		if i != n && c.at[i].w > 0 {
+			return 1 / c.at[n].w
+		}
+	}
+	return 0
+}
+
+// deviation returns how far a pass is from what was known of it, as a logarithm. What makes passes longer
+// is often not theirs, and counts up to most. What makes them shorter is, and counts more as long as little
+// is known: the first pass of a process or of a size may have taken several times as long.
+func (c *Curve) deviation(rows int, ratio, most float64) float64 {
+	down := most
+	if c.at[bucket(rows)].w < sure {
+		down = 4 * most
+	}
+	return min(max(math.Log(ratio), -down), most)
+}
 
 func (c *Curve) first() int {
 	for i := range c.at {
@@ -129,8 +162,9 @@ func (c *Curve) around(rows float64) (before, lo, hi point) {
 }
 
 // Cost returns the cost of a pass of rows, 0 if nothing is known. It never falls as rows grow.
-func (c *Curve) Cost(rows int) float64 {
-	x := float64(rows)
+func (c *Curve) Cost(rows int) float64 { return c.cost(float64(rows)) }
+
+func (c *Curve) cost(x float64) float64 {
 	before, lo, hi := c.around(x)
 	each := c.mix.each()
 	switch {
@@ -152,8 +186,9 @@ func (c *Curve) Cost(rows int) float64 {
 
 // Read returns how many experts a pass of rows is expected to read in all layers, 0 if nothing is
 // known.
-func (c *Curve) Read(rows int) float64 {
-	x := float64(rows)
+func (c *Curve) Read(rows int) float64 { return c.reads(float64(rows)) }
+
+func (c *Curve) reads(x float64) float64 {
 	_, lo, hi := c.around(x)
 	switch {
 	case c.mix.guess == 0 || lo.w == 0 && hi.w == 0:

@@ -3,6 +3,7 @@ package cost
 import (
 	"math"
 	"math/rand/v2"
+	"slices"
 	"testing"
 
 	"talf/infer/experts"
@@ -174,6 +175,60 @@ func TestCostsStayPositive(t *testing.T) {
 			add(8, 32, later*1e-3)
 			if p := c.at[bucket(8)]; !(p.cost > 0) {
 				t.Fatalf("after %d passes of %v ms 8 rows cost %v", i+1, later, p.cost)
+			}
+		}
+	}
+}
+
+// Twenty rounds of passes over trees of 1 to 64 rows, timed on a machine like any other, are enough: no
+// size keeps what its first passes took by chance, and the smallest, by which others are measured, does not
+// either, even if the first pass of all was far too slow or fast.
+func TestNoSizeKeepsTheChanceOfItsFirstPasses(t *testing.T) {
+	const seeds, rounds = 40, 20
+	sizes := []int{1, 2, 4, 8, 16, 32, 64}
+	for _, x := range []struct {
+		name  string
+		alike float64
+		first float64 // factor of the first pass
+		bound float64 // of 9 in 10 predictions after the last round
+	}{
+		{"rows choose by themselves", 0, 1, 0.12},
+		{"rows choose alike", 0.8, 1, 0.12},
+		{"a slow first pass", 0.8, 3, 0.25},
+		{"a fast first pass", 0.8, 0.6, 0.15},
+	} {
+		off, want := map[int][]float64{}, map[int]float64{}
+		for seed := range uint64(seeds) {
+			r := newRouted(32, 4, x.alike)
+			r.rng = rand.New(rand.NewPCG(seed, 7))
+			r.rest = func(rows int) float64 { return 0.5e-3 + 0.08e-3*float64(rows) }
+			r.x.Share = r.each / (r.rest(1) + r.each*float64(r.x.Top*r.x.Layers))
+			var c Curve
+			var m Meter
+			for i := range rounds {
+				for _, rows := range sizes {
+					e, s := r.pass(rows)
+					s *= math.Exp(0.1 * r.rng.NormFloat64())
+					if r.rng.Float64() < 0.05 { // interrupted
+						s *= 1 + 3*r.rng.Float64()
+					}
+					if i == 0 && rows == 1 {
+						s *= x.first
+					}
+					m.Add(&c, rows, e, s)
+				}
+			}
+			for _, rows := range sizes {
+				if seed == 0 {
+					_, want[rows] = r.mean(rows)
+				}
+				off[rows] = append(off[rows], math.Abs(m.Level*c.Cost(rows)/want[rows]-1))
+			}
+		}
+		for _, rows := range sizes {
+			slices.Sort(off[rows])
+			if got := off[rows][seeds*9/10]; got > x.bound {
+				t.Errorf("%s: one in ten predictions for %d rows is off by %.0f%% or more, want %.0f%% at most", x.name, rows, 100*got, 100*x.bound)
 			}
 		}
 	}

@@ -1,6 +1,10 @@
 package cost
 
-import "talf/infer/experts"
+import (
+	"math"
+
+	"talf/infer/experts"
+)
 
 // A Meter is how long a pass takes now, in seconds per unit of a Curve's cost: a moving mean of
 // recent passes with deviations clipped, so that a pass during which the machine did other work
@@ -12,7 +16,7 @@ type Meter struct {
 
 const (
 	meterStep = 0.15
-	firstStep = 0.6 // largest relative deviation of a sequence's first pass
+	firstStep = 0.6 // largest deviation of a sequence's first pass, as a logarithm
 )
 
 // Add takes the seconds that a pass of rows took, which read these experts, and updates c.
@@ -22,10 +26,12 @@ func (m *Meter) Add(c *Curve, rows int, x experts.Read, seconds float64) {
 	}
 	if m.Level == 0 {
 		m.Level = seconds
-		if k := c.CostOf(rows, x); k > 0 {
-			m.Level /= k
+		k := c.CostOf(rows, x)
+		if k == 0 {
+			k = 1
 		}
-		c.Add(rows, x, 1, 0)
+		m.Level /= k
+		c.Add(rows, x, k, 0)
 		m.N = 1
 		return
 	}
@@ -40,7 +46,9 @@ func (m *Meter) Add(c *Curve, rows int, x experts.Read, seconds float64) {
 	if m.N <= 2 {
 		most = firstStep
 	}
-	off := clip(cost/c.CostOf(rows, x)-1, most)
+	off := c.deviation(rows, cost/c.CostOf(rows, x), most)
+	// The pass tells of the level and of its size's point, as much of each as that is uncertain.
+	share := step / (1 + (1-step)*c.doubt(rows))
 	c.Add(rows, x, cost, 1-step)
-	m.Level *= 1 + step*off
+	m.Level *= math.Exp(share * off)
 }
