@@ -1,12 +1,10 @@
 package model
 
 import (
-	"encoding/binary"
-	"math"
-
 	"talf/compute"
 	"talf/model/arch"
 	"talf/model/internal/mla"
+	"talf/model/safetensors"
 )
 
 // latent loads the latent attention of a layer.
@@ -52,31 +50,41 @@ func (l *loader) reordered(role arch.Role, layer, head int) (y compute.Linear) {
 // expansion loads the parts of the up-projection of every head: for keys, transposed, and for values.
 func (l *loader) expansion(layer int) (keys, values []compute.Weight) {
 	s := l.m.spec
-	p, _ := l.take(arch.KVUp, layer, false)
+	as, rank, nope, vals := mla.Type(l.m.opt.DType), s.Latent.KVRank, s.Latent.Nope, s.Latent.ValueDim
+	if s.Has(arch.KeyUp) { // in two parts
+		part := func(role arch.Role, rows int) (all []compute.Weight) {
+			l.heads(role, layer, func(t *safetensors.Tensor, dt compute.DType, h int) {
+				all = append(all, l.as(as, t.Name, []compute.Matrix{l.rows(t, dt, h*rows, rows)}))
+			})
+			return all
+		}
+		return part(arch.KeyUp, rank), part(arch.ValueUp, vals)
+	}
+	var x []float32
+	l.heads(arch.KVUp, layer, func(t *safetensors.Tensor, dt compute.DType, h int) {
+		if x == nil {
+			var err error
+			if x, err = t.Float32s(); err != nil {
+				l.fail("%w", err)
+				return
+			}
+		}
+		first := h * (nope + vals)
+		keys = append(keys, l.as(as, t.Name, []compute.Matrix{compute.Matrix{Rows: rank, Cols: nope, Type: compute.F32, Data: mla.Turned(x[first*rank:], nope, rank)}}))
+		values = append(values, l.as(as, t.Name, []compute.Matrix{l.rows(t, dt, first+nope, vals)}))
+	})
+	return keys, values
+}
+
+// heads calls f for each head with a tensor of up-projections.
+func (l *loader) heads(role arch.Role, layer int, f func(t *safetensors.Tensor, dt compute.DType, h int)) {
+	p, _ := l.take(role, layer, false)
 	t, dt := l.get(p)
 	if l.err == nil && dt == compute.Q8 {
 		l.fail("tensor %q is I8, want F32, F16, BF16 or blocks", t.Name)
 	}
-	if l.err != nil || l.dry {
-		return nil, nil
-	}
-	x, err := t.Float32s()
-	if err != nil {
-		l.fail("%w", err)
-		return nil, nil
-	}
-	as, rank, nope, vals := mla.Type(l.m.opt.DType), s.Latent.KVRank, s.Latent.Nope, s.Latent.ValueDim
-	turned := make([]byte, 4*rank*nope)
-	for h := range s.Heads {
-		first := h * (nope + vals)
-		for i := range nope {
-			for j, e := range x[(first+i)*rank:][:rank] {
-				binary.LittleEndian.PutUint32(turned[4*(j*nope+i):], math.Float32bits(e))
-			}
-		}
-		keys = append(keys, l.as(as, t.Name, []compute.Matrix{{Rows: rank, Cols: nope, Type: compute.F32, Data: turned}}))
-		values = append(values, l.as(as, t.Name, []compute.Matrix{l.rows(&t, dt, first+nope, vals)}))
+	for h := 0; h < l.m.spec.Heads && l.err == nil && !l.dry; h++ {
+		f(&t, dt, h)
 	}
 	l.release(t.Name)
-	return keys, values
 }

@@ -17,15 +17,25 @@ func (l *loader) recurrent(layer int) *recur.Layer {
 	}
 	group := s.Delta.ValueHeads / s.Delta.KeyHeads
 	values := group * s.Delta.ValueDim
-	in, x := l.parts(arch.DeltaIn, layer, []int{s.Delta.KeyDim, s.Delta.KeyDim, values, values}, 0, 1, 2, 3)
-	y.In.W = l.matrices(in, []compute.Matrix{x})
-	gates, x := l.parts(arch.DeltaGates, layer, []int{group, group}, 0, 1)
-	y.Gates.W = l.as(compute.F32, gates, []compute.Matrix{x})
+	if s.Has(arch.DeltaQKV) {
+		y.In = l.linear(layer, arch.DeltaQKV, arch.DeltaZ)
+	} else {
+		in, _ := l.take(arch.DeltaIn, layer, false)
+		y.In.W = l.matrices(in.Name, []compute.Matrix{l.grouped(in, []int{s.Delta.KeyDim, s.Delta.KeyDim, values, values}, 0, 1, 2, 3)})
+	}
+	gates, _ := l.take(arch.DeltaGates, layer, false)
+	y.Gates.W = l.as(compute.F32, gates.Name, []compute.Matrix{l.grouped(gates, []int{group, group}, 0, 1)})
 	conv, _ := l.take(arch.DeltaConv, layer, false)
-	decay, _ := l.take(arch.DeltaDecay, layer, false)
+	var decays []float32
+	if p, ok := l.take(arch.DeltaRate, layer, false); ok {
+		decays = l.floats(p)
+	} else {
+		p, _ := l.take(arch.DeltaDecay, layer, false)
+		decays = recur.Decays(l.floats(p))
+	}
 	step, _ := l.take(arch.DeltaStep, layer, false)
 	norm, _ := l.take(arch.DeltaNorm, layer, false)
-	l.m.rec.Set(y.Index, l.floats(conv), l.floats(decay), l.vector(step), l.vector(norm),
+	l.m.rec.Set(y.Index, l.floats(conv), decays, l.vector(step), l.vector(norm),
 		func(x []float32) compute.Buffer { return l.buffer(conv.Name, x) })
 	return y
 }
@@ -41,12 +51,7 @@ func (l *loader) gated(layer int) (qkv, gate compute.Linear) {
 	return qkv, gate
 }
 
-// parts loads a matrix whose rows are in groups of parts of the given sizes, with each part's rows together.
-func (l *loader) parts(role arch.Role, layer int, sizes []int, parts ...int) (name string, m compute.Matrix) {
-	p, _ := l.take(role, layer, false)
-	return p.Name, l.grouped(p, sizes, parts...)
-}
-
+// grouped loads a matrix whose rows are in groups of parts of the given sizes, with each part's rows together.
 func (l *loader) grouped(p arch.Tensor, sizes []int, parts ...int) compute.Matrix {
 	return l.some(p, l.order(p, func(rows int) []int32 { return recur.Grouped(rows, sizes, parts...) }))
 }

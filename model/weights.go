@@ -8,6 +8,7 @@ import (
 	"talf/model/arch"
 	"talf/model/ggml"
 	"talf/model/internal/mla"
+	"talf/model/internal/recur"
 	"talf/model/safetensors"
 )
 
@@ -211,30 +212,18 @@ func (l *loader) vector(parts ...arch.Tensor) compute.Buffer {
 	return l.buffer(parts[0].Name, l.floats(parts...))
 }
 
-// headOrder returns the rows, in units of HeadDim, of a fused projection
-// [head][q, k, v] in the order [q | k | v].
-func headOrder(heads int) []int {
-	var rows []int
-	for kind := range 3 {
-		for h := range heads {
-			rows = append(rows, 3*h+kind)
-		}
-	}
-	return rows
-}
-
 // fused loads a projection to queries, keys and values that is stored as one
 // tensor, in the order [q | k | v].
 func (l *loader) fused(layer int) (y compute.Linear) {
-	heads, hd := l.m.spec.Heads, l.m.spec.HeadDim
+	hd, order := l.m.spec.HeadDim, recur.Grouped(3*l.m.spec.Heads, []int{1, 1, 1}, 0, 1, 2) // in units of HeadDim
 	p, _ := l.take(arch.QKV, layer, false)
 	t, dt := l.get(p)
 	if l.err != nil {
 		return y
 	}
 	var ms []compute.Matrix
-	for _, r := range headOrder(heads) {
-		ms = append(ms, l.rows(&t, dt, r*hd, hd))
+	for _, r := range order {
+		ms = append(ms, l.rows(&t, dt, int(r)*hd, hd))
 	}
 	y.W = l.matrices(t.Name, ms)
 	l.release(t.Name)
@@ -244,8 +233,8 @@ func (l *loader) fused(layer int) (y compute.Linear) {
 			return y
 		}
 		var x []float32
-		for _, r := range headOrder(heads) {
-			x = append(x, b[r*hd:][:hd]...)
+		for _, r := range order {
+			x = append(x, b[int(r)*hd:][:hd]...)
 		}
 		y.Bias = l.buffer(p.Name, x)
 	}

@@ -12,7 +12,7 @@ import (
 // computes cannot be left out. A field of value zero is left out if its tag ends in
 // ",omitzero". A new field's does, and its zero stands for what was computed before
 // it, so that the lists of other models stay as they are. Terms follow from Arch and
-// are not listed.
+// from the form of the files, and are not listed.
 func (s *Spec) Canonical() map[string]json.RawMessage {
 	all := make(map[string]json.RawMessage)
 	list(all, "", reflect.ValueOf(*s))

@@ -34,11 +34,16 @@ const (
 	KVDown     Role = "key and value down-projection" // rows [KVRank, rotated]
 	KVDownNorm Role = "norm of compressed keys and values"
 	KVUp       Role = "key and value up-projection"   // rows [head][Nope, ValueDim]
+	KeyUp      Role = "key up-projection, transposed" // its first part: [head][KVRank][Nope]
+	ValueUp    Role = "value up-projection"           // and its second: [head][ValueDim][KVRank]
 	QGated     Role = "query projection with gates"   // rows [head][query, gate of the output][HeadDim]
 	DeltaIn    Role = "projection of recurrent heads" // rows [key head][query, key, values, output gates]
-	DeltaGates Role = "gates of recurrent heads"      // rows [key head][steps, decays]
-	DeltaConv  Role = "convolution"                   // stored as [channels][1][tokens]
+	DeltaQKV   Role = "projection of recurrent heads to queries, keys and values"
+	DeltaZ     Role = "output gates of recurrent heads" // [values]
+	DeltaGates Role = "gates of recurrent heads"        // rows [key head][steps, decays]
+	DeltaConv  Role = "convolution"                     // stored as [channels][1][tokens]
 	DeltaDecay Role = "logarithm of decays"
+	DeltaRate  Role = "decays" // minus the exponentials of their logarithms
 	DeltaStep  Role = "bias of decays"
 	DeltaNorm  Role = "norm of recurrent heads" // without NormOffset
 	DeltaOut   Role = "output projection of recurrent heads"
@@ -92,6 +97,8 @@ const (
 	KVRankSize   // Latent.KVRank
 	LatentSize   // KVRank and the rotated elements of a key
 	LatentUpSize // keys without rotated elements, and values: Heads·(Nope+ValueDim)
+	LatentRows   // Heads·KVRank
+	NopeSize     // Latent.Nope
 	ValuesSize   // Heads·ValueDim
 	TwoQuery     // 2·QuerySize
 	DeltaInSize  // Channels and values once more: their gates
@@ -253,6 +260,10 @@ func (s *Spec) size(of Size) int {
 		return s.Latent.KVRank + s.RotDim
 	case LatentUpSize:
 		return s.Heads * (s.Latent.Nope + s.Latent.ValueDim)
+	case LatentRows:
+		return s.Heads * s.Latent.KVRank
+	case NopeSize:
+		return s.Latent.Nope
 	case ValuesSize:
 		return s.Heads * s.Latent.ValueDim
 	case TwoQuery:

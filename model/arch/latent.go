@@ -112,7 +112,15 @@ var latentTerms = func() []Term {
 	)
 }()
 
-var deepSeekTerms = experts(latentTerms, append(shared("shared_experts"), correction)...)
+// splitTerms have the up-projection of keys and values in two parts, as llama.cpp's converter stores it.
+var splitTerms = after(without(latentTerms, KVUp), KVDownNorm,
+	Term{Role: KeyUp, Name: "model.layers.%d.self_attn.k_b_proj", Rows: LatentRows, Cols: NopeSize},
+	Term{Role: ValueUp, Name: "model.layers.%d.self_attn.v_b_proj", Rows: ValuesSize, Cols: KVRankSize})
+
+var (
+	deepSeekTerms      = experts(latentTerms, append(shared("shared_experts"), correction)...)
+	deepSeekSplitTerms = experts(splitTerms, append(shared("shared_experts"), correction)...)
+)
 
 // parseDeepSeekV3 reads DeepSeek V3 and R1 (DeepSeek-AI 2024, DeepSeek-V3).
 func parseDeepSeekV3(c *config, s *Spec) {
@@ -127,7 +135,9 @@ func parseDeepSeekV3(c *config, s *Spec) {
 		c.fail("partial_rotary_factor is %v, want 1", float64(s.RotDim)/float64(s.HeadDim))
 	}
 	c.activation("hidden_act", "hidden_act", "silu")
-	s.Terms = deepSeekTerms
+	if s.Terms = deepSeekTerms; c.bool("kv_b_proj_split", false) { // of a GGUF file
+		s.Terms = deepSeekSplitTerms
+	}
 	s.Latent = Latent{KVRank: c.int("kv_lora_rank", 512), Nope: c.int("qk_nope_head_dim", 128), ValueDim: c.int("v_head_dim", 128)}
 	// A model without compressed queries says so by null.
 	if raw, given := c.m["q_lora_rank"]; !given || string(raw) != "null" {

@@ -29,7 +29,7 @@ func (s *Spec) HasMTP(has func(name string) bool) bool {
 // its place, as SGLang runs it: both are after a norm.
 func (s *Spec) MTPFor() (*Spec, error) {
 	last, name := s.Layers-1, s.mtpName()
-	if s.Draft || s.LayerNorm || s.Parallel || s.EmbedScale != 0 {
+	if s.Draft || s.LayerNorm || s.Parallel || s.EmbedScale != 0 || s.Delta.Layers != nil {
 		return nil, fmt.Errorf("models of the architecture %s have no multi-token prediction modules that are known", s.Arch)
 	}
 	d := *s

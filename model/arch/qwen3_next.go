@@ -91,11 +91,31 @@ var qwen3NextTerms = func() (terms []Term) {
 		Term{Role: DeltaOut, Name: name + "out_proj", Rows: HiddenSize, Cols: DeltaValues, In: RecurrentLayer})
 }()
 
+// asConverted returns the terms of a model as llama.cpp's converter stores it: with what decays are made from, and,
+// if split, with output gates apart from queries, keys and values, all of which are in the order of heads.
+func asConverted(terms []Term, split bool) (out []Term) {
+	const name = "model.layers.%d.linear_attn."
+	for _, t := range terms {
+		switch {
+		case t.Role == DeltaDecay:
+			t.Role, t.Name = DeltaRate, name+"decay"
+		case t.Role == DeltaIn && split:
+			out = append(out, Term{Role: DeltaQKV, Name: name + "in_proj_qkv", Rows: DeltaChannels, Cols: HiddenSize, In: RecurrentLayer})
+			t.Role, t.Name, t.Rows = DeltaZ, name+"in_proj_z", DeltaValues
+		}
+		out = append(out, t)
+	}
+	return out
+}
+
 // parseQwen3Next reads Qwen 3 Next (Qwen Team 2025): recurrent layers, of which every fourth is
 // one with gated attention instead, and experts in all.
 func parseQwen3Next(c *config, s *Spec) {
 	c.common(s, missing{kvHeads: 2, headDim: 256, maxPos: 32768, part: 0.25})
 	s.Terms, s.NormOffset = qwen3NextTerms, true
+	if c.bool("norms_include_one", false) { // of a GGUF file
+		s.Terms, s.NormOffset = asConverted(qwen3NextTerms, c.bool("in_proj_split", false)), false
+	}
 	c.activation("hidden_act", "hidden_act", "silu")
 	c.mustBe("attention_bias", false)
 	c.qwenExperts(s, Mixture{Experts: c.int("num_experts", 512), Top: c.int("num_experts_per_tok", 10), FFN: c.int("moe_intermediate_size", 512)})

@@ -40,6 +40,8 @@ var families = []family{
 	{"smollm3", "smollm3", "SmolLM3ForCausalLM", llamaNames, smolLM3Config, llamaOrder},
 	{"starcoder2", "starcoder2", "Starcoder2ForCausalLM", starCoder2Names, starCoder2Config, nil},
 	{"cohere2", "cohere2", "Cohere2ForCausalLM", llamaNames, cohere2Config, nil},
+	{deepSeekArch, "deepseek_v3", "DeepseekV3ForCausalLM", deepSeekNames, deepSeekConfig, nil},
+	{"qwen3next", "qwen3_next", "Qwen3NextForCausalLM", qwen3NextNames, qwen3NextConfig, nil},
 	{"gptneox", "gpt_neox", "GPTNeoXForCausalLM", neoxNames, neoxConfig, neoxOrder},
 	{HeadArch, "llama", "LlamaForCausalLMEagle3", headNames, headConfig, llamaOrder},
 }
@@ -131,7 +133,9 @@ func (f *File) config() (map[string]any, *family, error) {
 	}
 	hidden, _ := c["hidden_size"].(int)
 	size := k.count(a+"attention.key_length", hidden/max(heads, 1))
-	if v := k.count(a+"attention.value_length", size); v != size {
+	if fam.Arch == deepSeekArch {
+		size = k.count(a+"rope.dimension_count", required) // see latents
+	} else if v := k.count(a+"attention.value_length", size); v != size {
 		k.bad(a+"attention.value_length", "that of keys, %d", size)
 	}
 	c["head_dim"] = size

@@ -79,7 +79,7 @@ var (
 const sharedRouter = "blk.ffn_gate_inp_shexp"
 
 // bare are modules whose tensor has the module's name in a directory.
-var bare = map[string]bool{"blk.attn_sinks": true, "blk.exp_probs_b": true}
+var bare = map[string]bool{"blk.attn_sinks": true, "blk.exp_probs_b": true, "blk.ssm_a": true, "blk.ssm_dt": true}
 
 // arch returns the prefix of the architecture's keys.
 func (k *reader) arch() string { return k.string("general.architecture") + "." }
@@ -119,7 +119,7 @@ func (k *reader) experts(c map[string]any, number string, first int) (size int) 
 	}
 	c[number] = k.count(a+"expert_count", required)
 	c["num_experts_per_tok"] = k.count(a+"expert_used_count", required)
-	if x := k.float(a+"expert_weights_scale", 1); x != 1 && x != 0 && c["model_type"] != "glm4_moe" {
+	if x := k.float(a+"expert_weights_scale", 1); x != 1 && x != 0 && number != routed {
 		k.bad(a+"expert_weights_scale", "1 in this architecture")
 	}
 	return k.count(a+"expert_feed_forward_length", up.dims[1])
@@ -136,12 +136,17 @@ func qwen2MoEConfig(k *reader, c map[string]any) {
 	k.norms(c)
 	c["qkv_bias"] = c["attention_bias"]
 	c["moe_intermediate_size"] = k.experts(c, "num_experts", 0)
+	c["shared_expert_intermediate_size"] = k.shared()
+	c["norm_topk_prob"] = false
+}
+
+// shared returns the size of the shared expert.
+func (k *reader) shared() int {
 	size := required
 	if t := k.f.info("blk.0.ffn_up_shexp.weight"); t != nil {
 		size = t.dims[0]
 	}
-	c["shared_expert_intermediate_size"] = k.count("qwen2moe.expert_shared_feed_forward_length", size)
-	c["norm_topk_prob"] = false
+	return k.count(k.arch()+"expert_shared_feed_forward_length", size)
 }
 
 func qwen3MoEConfig(k *reader, c map[string]any) {
@@ -150,29 +155,53 @@ func qwen3MoEConfig(k *reader, c map[string]any) {
 	c["norm_topk_prob"] = true
 }
 
-// glm4MoEConfig adds what GLM 4.5 has: of its blocks, the last are modules that predict further tokens.
+// glm4MoEConfig adds what GLM 4.5 has.
 func glm4MoEConfig(k *reader, c map[string]any) {
-	const a = "glm4moe."
-	c["rms_norm_eps"] = k.eps(a + "attention.layer_norm_rms_epsilon")
+	c["rms_norm_eps"] = k.eps("glm4moe.attention.layer_norm_rms_epsilon")
 	c["attention_bias"] = k.f.info("blk.0.attn_q.bias") != nil
 	c["use_qk_norm"] = k.f.info("blk.0.attn_q_norm.weight") != nil
+	k.partial(c)
+	k.deepExperts(c)
+}
+
+// partial adds the part of a head that is rotated.
+func (k *reader) partial(c map[string]any) {
 	head, _ := c["head_dim"].(int)
 	rotated, _ := c["rotated"].(int)
 	c["partial_rotary_factor"] = float64(rotated) / float64(max(head, 1))
-	layers, _ := c["num_hidden_layers"].(int)
-	more := k.count(a+"nextn_predict_layers", 0)
+}
+
+// nextn takes the modules that predict further tokens, which are the last blocks, from the layers, and
+// returns how many are left.
+func (k *reader) nextn(c map[string]any) (layers int) {
+	layers, _ = c["num_hidden_layers"].(int)
+	more := k.count(k.arch()+"nextn_predict_layers", 0)
 	if more >= layers {
-		k.bad(a+"nextn_predict_layers", "less than block_count, %d", layers)
+		k.bad(k.arch()+"nextn_predict_layers", "less than block_count, %d", layers)
 	}
 	c["num_hidden_layers"], c["num_nextn_predict_layers"] = layers-more, more
+	return layers - more
+}
+
+// routed is where the families of DeepSeek V3's routers have the number of experts.
+const routed = "n_routed_experts"
+
+// deepExperts adds layers and experts of DeepSeek V3 and its relatives.
+func (k *reader) deepExperts(c map[string]any) {
+	a := k.arch()
+	k.nextn(c)
 	first := k.count(a+"leading_dense_block_count", 0)
 	c["first_k_dense_replace"] = first
-	c["moe_intermediate_size"] = k.experts(c, "n_routed_experts", first)
+	c["moe_intermediate_size"] = k.experts(c, routed, first)
 	c["n_shared_experts"] = k.count(a+"expert_shared_count", 0)
 	c["n_group"], c["topk_group"] = k.count(a+"expert_group_count", 1), k.count(a+"expert_group_used_count", 1)
 	c["routed_scaling_factor"] = k.float(a+"expert_weights_scale", 1)
 	c["norm_topk_prob"] = k.bool(a+"expert_weights_norm", false)
-	if f := k.count(a+"expert_gating_func", sigmoid); f != sigmoid {
+	def := sigmoid
+	if c["model_type"] == "deepseek_v3" {
+		def = 0 // softmax: files of DeepSeek V2 do not say so
+	}
+	if f := k.count(a+"expert_gating_func", def); f != sigmoid {
 		k.bad(a+"expert_gating_func", "%d, the sigmoid", sigmoid)
 	}
 }

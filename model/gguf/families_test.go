@@ -15,6 +15,7 @@ import (
 	"strings"
 	"testing"
 
+	"talf/compute"
 	"talf/compute/cpu"
 	"talf/internal/golden"
 	"talf/model"
@@ -32,14 +33,7 @@ type converted struct {
 // Of each family a file with the converter's very bytes has the logits of the directory that it was converted
 // from, bit for bit. What no file says of a model is taken out of the directory's configuration: see edits.
 func TestFilesOfEveryFamilyHaveTheLogitsOfTheirDirectories(t *testing.T) {
-	raw, err := os.ReadFile("testdata/families.json")
-	if err != nil {
-		t.Fatal(err)
-	}
-	var all map[string]converted
-	if err := json.Unmarshal(raw, &all); err != nil {
-		t.Fatal(err)
-	}
+	all, dev := families(t), device(t)
 	edits := map[string]map[string]any{
 		// What llama.cpp takes for granted: the size of a head.
 		"gemma2": {"query_pre_attn_scalar": 24},
@@ -47,11 +41,6 @@ func TestFilesOfEveryFamilyHaveTheLogitsOfTheirDirectories(t *testing.T) {
 		// The window is left out, and 999999.4420358813 is a float32.
 		"starcoder2": {"sliding_window": nil, "rope_theta": 999999.4375},
 	}
-	dev, err := cpu.New(cpu.Default())
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer dev.Close()
 	for _, name := range slices.Sorted(maps.Keys(all)) {
 		t.Run(name, func(t *testing.T) {
 			dir := golden.File(t, "hf-more/"+name)
@@ -60,30 +49,62 @@ func TestFilesOfEveryFamilyHaveTheLogitsOfTheirDirectories(t *testing.T) {
 			if name == "phi3-longrope" {
 				tokens = tokens[:6] // its original length
 			}
-			logits := func(dir string) []float32 {
-				m, err := model.Load(dir, dev, model.Default())
-				if err != nil {
-					t.Fatal(err)
-				}
-				defer m.Close()
-				o, err := m.NewSeq().Append(t.Context(), tokens, nil, model.WantAll)
-				if err != nil {
-					t.Fatal(err)
-				}
-				x := make([]float32, len(tokens)*m.Spec().Vocab)
-				o.ReadLogits(x, 0)
-				return x
-			}
-			want, got := logits(edited(t, dir, edits[name])), logits(path)
-			if len(want) != len(got) {
-				t.Fatalf("%d logits, want %d", len(got), len(want))
-			}
-			for i := range want {
-				if math.Float32bits(want[i]) != math.Float32bits(got[i]) {
-					t.Fatalf("logit %d is %v, want %v", i, got[i], want[i])
-				}
-			}
+			sameLogits(t, dev, path, edited(t, dir, edits[name]), compute.F32, tokens)
 		})
+	}
+}
+
+func families(t *testing.T) (all map[string]converted) {
+	raw, err := os.ReadFile("testdata/families.json")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := json.Unmarshal(raw, &all); err != nil {
+		t.Fatal(err)
+	}
+	return all
+}
+
+func device(t *testing.T) *cpu.Device {
+	dev, err := cpu.New(cpu.Default())
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := dev.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return dev
+}
+
+// sameLogits compares the logits of two models with weights of a type in memory, bit for bit.
+func sameLogits(t *testing.T, dev *cpu.Device, got, want string, as compute.DType, tokens []int32) {
+	t.Helper()
+	logits := func(dir string) []float32 {
+		opt := model.Default()
+		opt.DType = as
+		m, err := model.Load(dir, dev, opt)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer m.Close()
+		o, err := m.NewSeq().Append(t.Context(), tokens, nil, model.WantAll)
+		if err != nil {
+			t.Fatal(err)
+		}
+		x := make([]float32, len(tokens)*m.Spec().Vocab)
+		o.ReadLogits(x, 0)
+		return x
+	}
+	y, x := logits(got), logits(want)
+	if len(x) != len(y) {
+		t.Fatalf("%d logits, want %d", len(y), len(x))
+	}
+	for i := range x {
+		if math.Float32bits(x[i]) != math.Float32bits(y[i]) {
+			t.Fatalf("%v: logit %d is %v, want %v", as, i, y[i], x[i])
+		}
 	}
 }
 
@@ -141,6 +162,12 @@ func file(t *testing.T, dir string, c converted) *gguftest.File {
 			f.Set(name, float32(x))
 		case "BOOL", "STRING":
 			f.Set(name, k[2])
+		case "ARRAY":
+			var all []bool
+			for _, x := range k[2].([]any) {
+				all = append(all, x.(bool))
+			}
+			f.Set(name, all)
 		default:
 			t.Fatalf("key %s is of type %s", name, kind)
 		}
@@ -202,6 +229,14 @@ func pool(t *testing.T, dir string, heads, kvHeads int) map[string][]byte {
 		}
 		return b
 	}
+	raw, err := os.ReadFile(filepath.Join(dir, "config.json"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var shape sizes
+	if err := json.Unmarshal(raw, &shape); err != nil {
+		t.Fatal(err)
+	}
 	stacks := map[string][][]byte{}
 	for _, name := range set.Names() {
 		x, err := set.Get(name)
@@ -229,6 +264,9 @@ func pool(t *testing.T, dir string, heads, kvHeads int) map[string][]byte {
 			}
 		}
 		put(data)
+		for _, b := range reshaped(t, name, &x, shape) {
+			put(b)
+		}
 		if m := expert.FindStringSubmatch(name); m != nil {
 			k := expert.ReplaceAllString(name, ".experts.")
 			var e int
@@ -245,10 +283,6 @@ func pool(t *testing.T, dir string, heads, kvHeads int) map[string][]byte {
 		put(slices.Concat(s...))
 	}
 	// Longrope's divisors are in the configuration.
-	raw, err := os.ReadFile(filepath.Join(dir, "config.json"))
-	if err != nil {
-		t.Fatal(err)
-	}
 	var c struct {
 		Scaling struct {
 			Short []float32 `json:"short_factor"`
@@ -263,21 +297,73 @@ func pool(t *testing.T, dir string, heads, kvHeads int) map[string][]byte {
 	return all
 }
 
+// sizes are those that say how a directory's tensors are put together.
+type sizes struct {
+	Heads      int `json:"num_attention_heads"`
+	Nope       int `json:"qk_nope_head_dim"`
+	Value      int `json:"v_head_dim"`
+	KeyHeads   int `json:"linear_num_key_heads"`
+	ValueHeads int `json:"linear_num_value_heads"`
+	KeyDim     int `json:"linear_key_head_dim"`
+	ValueDim   int `json:"linear_value_head_dim"`
+}
+
+// reshaped returns what the converter makes of tensors of latent attention and of recurrent layers.
+func reshaped(t *testing.T, name string, x *safetensors.Tensor, s sizes) (all [][]byte) {
+	var rows [][]float32
+	values, err := x.Float32s()
+	if err != nil {
+		return nil // blocks
+	}
+	for i := range x.Shape[0] {
+		n := len(values) / x.Shape[0]
+		rows = append(rows, values[i*n:][:n])
+	}
+	add := func(x []float32) {
+		b, err := binary.Append(nil, binary.LittleEndian, x)
+		if err != nil {
+			t.Fatal(err)
+		}
+		all = append(all, b)
+	}
+	switch {
+	case strings.HasSuffix(name, "kv_b_proj.weight"):
+		var keys, vals []float32
+		for h := range s.Heads {
+			head := rows[h*(s.Nope+s.Value):]
+			for j := range head[0] {
+				for i := range s.Nope {
+					keys = append(keys, head[i][j])
+				}
+			}
+			vals = append(vals, slices.Concat(head[s.Nope:s.Nope+s.Value]...)...)
+		}
+		add(keys)
+		add(vals)
+	case strings.HasSuffix(name, "in_proj_qkvz.weight"):
+		group := s.ValueHeads / s.KeyHeads * s.ValueDim
+		var parts [4][]float32
+		for h, from := 0, 0; h < s.KeyHeads; h++ {
+			for i, n := range []int{s.KeyDim, s.KeyDim, group, group} {
+				parts[i] = append(parts[i], slices.Concat(rows[from:from+n]...)...)
+				from += n
+			}
+		}
+		add(slices.Concat(parts[:3]...))
+		add(parts[3])
+	case strings.HasSuffix(name, "A_log"):
+		minus := slices.Clone(values)
+		for i, x := range minus {
+			minus[i] = float32(-math.Exp(float64(x)))
+		}
+		add(minus)
+	}
+	return all
+}
+
 // What a file says of experts is compared with its tensors.
 func TestExpertsThatAFileLacksAreAnError(t *testing.T) {
-	raw, err := os.ReadFile("testdata/families.json")
-	if err != nil {
-		t.Fatal(err)
-	}
-	var all map[string]converted
-	if err := json.Unmarshal(raw, &all); err != nil {
-		t.Fatal(err)
-	}
-	dev, err := cpu.New(cpu.Default())
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer dev.Close()
+	all, dev := families(t), device(t)
 	for what, x := range map[string]struct {
 		family string
 		change func(f *gguftest.File)

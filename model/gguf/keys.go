@@ -94,12 +94,20 @@ func (v value) float() (float64, bool) {
 	case v.array:
 	case v.kind == kindF32:
 		f := math.Float32frombits(binary.LittleEndian.Uint32(v.raw))
-		x, err := strconv.ParseFloat(strconv.FormatFloat(float64(f), 'g', -1, 32), 64)
-		return x, err == nil
+		return short(f), true
 	case v.kind == kindF64:
 		return math.Float64frombits(binary.LittleEndian.Uint64(v.raw)), true
 	}
 	return 0, false
+}
+
+// short returns the number of the shortest decimal that rounds to f.
+func short(f float32) float64 {
+	x, err := strconv.ParseFloat(strconv.FormatFloat(float64(f), 'g', -1, 32), 64)
+	if err != nil { // only of what is no finite number
+		return float64(f)
+	}
+	return x
 }
 
 // texts calls f with the strings of v, which may be an array of them, until f returns false.

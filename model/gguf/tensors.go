@@ -60,8 +60,13 @@ func (f *File) Tensors() (all []Tensor, err error) {
 		if t.typ == plainI64 {
 			x.Data = t.offsets()
 		}
-		if module == sharedRouter && len(t.dims) == 1 {
+		switch n := len(t.dims); {
+		case module == sharedRouter && n == 1:
 			x.Shape = []int{1, t.dims[0]} // files have no dimensions of 1 at the end
+		case module == convolution && n == 2:
+			x.Shape = []int{t.dims[0], 1, t.dims[1]}
+		case stacked[module] && n == 3:
+			x.Shape = []int{t.dims[0] * t.dims[1], t.dims[2]}
 		}
 		if fam.Order != nil {
 			var ok bool
@@ -77,9 +82,9 @@ func (f *File) Tensors() (all []Tensor, err error) {
 // rename returns the name that a tensor has in a Hugging Face directory, and its module as in
 // family.Names; the module is "" if there is none.
 func (fam *family) rename(name string) (to, module string) {
-	module, kind, ok := cutLast(name)
-	if !ok || kind != "weight" && kind != "bias" {
-		return name, ""
+	module, kind := cutLast(name)
+	if kind != "weight" && kind != "bias" {
+		module, kind = name, ""
 	}
 	layer := 0
 	if rest, ok := strings.CutPrefix(module, "blk."); ok {
@@ -90,8 +95,8 @@ func (fam *family) rename(name string) (to, module string) {
 		}
 		layer, module = int(n), "blk."+rest
 	}
-	to, ok = fam.Names[module]
-	if !ok {
+	to, ok := fam.Names[module]
+	if !ok || kind == "" && !bare[module] {
 		return name, ""
 	}
 	to = strings.Replace(to, "%d", strconv.Itoa(layer), 1)
@@ -116,10 +121,10 @@ func (t *info) apart(name string) (all []Tensor, err error) {
 }
 
 // cutLast cuts s around its last dot.
-func cutLast(s string) (before, after string, ok bool) {
+func cutLast(s string) (before, after string) {
 	i := strings.LastIndexByte(s, '.')
 	if i < 0 {
-		return s, "", false
+		return s, ""
 	}
-	return s[:i], s[i+1:], true
+	return s[:i], s[i+1:]
 }

@@ -144,7 +144,7 @@ func plans(spec *arch.Spec, as compute.DType) plan {
 			switch t.Role {
 			case arch.Router, arch.SharedRouter, arch.DeltaGates, arch.DeltaConv:
 				p.stored[t.Name] = true
-			case arch.KVUp:
+			case arch.KVUp, arch.KeyUp, arch.ValueUp:
 				p.stored[t.Name] = as != compute.BF16
 			case arch.Embed, arch.LMHead:
 				p.eight[t.Name] = true

@@ -17,8 +17,8 @@ import subprocess
 import sys
 import tempfile
 
-FAMILIES = ["cohere2", "gemma2", "gemma3", "glm4-moe", "gpt-oss", "gpt-oss-mxfp4", "granite", "mixtral", "olmo2", "phi3", "phi3-longrope",
-            "qwen2-moe", "qwen3-moe", "smollm3", "starcoder2"]
+FAMILIES = ["cohere2", "deepseek-v3", "gemma2", "gemma3", "glm4-moe", "gpt-oss", "gpt-oss-mxfp4", "granite", "mixtral", "olmo2", "phi3", "phi3-longrope",
+            "qwen2-moe", "qwen3-moe", "qwen3-next", "smollm3", "starcoder2"]
 
 CONVERT = """
 import runpy, sys
@@ -41,7 +41,7 @@ def model(*args, **kwargs):
     return c
 
 conversion.get_model_class = model
-sys.argv = ["convert", src, "--outfile", out, "--outtype", "f32"]
+sys.argv = ["convert", src, "--outfile", out, "--outtype", "f32"] + sys.argv[4:]
 runpy.run_path(llama + "/convert_hf_to_gguf.py", run_name="__main__")
 """
 
@@ -74,7 +74,8 @@ def main():
             # Gemma 3's embedding is cut to as many rows as the tokenizer has tokens.
             with open(os.path.join(src, "tokenizer.json"), "w", encoding="utf-8") as f:
                 json.dump({"added_tokens": [], "model": {"vocab": {str(i): i for i in range(n)}}}, f)
-            subprocess.run([sys.executable, "-c", CONVERT, llama, src, to], check=True, stderr=subprocess.DEVNULL)
+            more = ["--no-mtp"] if family == "qwen3-next" else []  # the model has no such module
+            subprocess.run([sys.executable, "-c", CONVERT, llama, src, to, *more], check=True, stderr=subprocess.DEVNULL)
             lines.append(json.dumps(family) + ": " + json.dumps(describe(to), separators=(",", ":")))
     with open(out, "w", encoding="utf-8") as f:
         f.write("{\n" + ",\n".join(lines) + "\n}\n")

@@ -44,6 +44,7 @@ const PlanRows = 64
 // belong to its target.
 func Of(spec *arch.Spec, dev compute.Planner, opt Options) Footprint {
 	f := Footprint{Positions: opt.Positions}
+	latent := mla.Type(opt.Weights)
 	stacked := 0 // rows of queries, keys and values, which are packed together
 	for _, t := range spec.Tensors() {
 		switch {
@@ -54,8 +55,9 @@ func Of(spec *arch.Spec, dev compute.Planner, opt Options) Footprint {
 			f.Weights += dev.WeightBytes(opt.packed(t.Name), stacked+t.Rows, t.Cols)
 			stacked = 0
 		case t.Role == arch.KVUp:
-			l, as := &spec.Latent, mla.Type(opt.Weights)
-			f.Weights += int64(spec.Heads) * (dev.WeightBytes(as, l.KVRank, l.Nope) + dev.WeightBytes(as, l.ValueDim, l.KVRank))
+			f.Weights += int64(spec.Heads) * (dev.WeightBytes(latent, spec.Latent.KVRank, spec.Latent.Nope) + dev.WeightBytes(latent, spec.Latent.ValueDim, spec.Latent.KVRank))
+		case t.Role == arch.KeyUp || t.Role == arch.ValueUp:
+			f.Weights += int64(spec.Heads) * dev.WeightBytes(latent, t.Rows/spec.Heads, t.Cols)
 		default:
 			f.Weights += dev.WeightBytes(opt.packed(t.Name), t.Rows, t.Cols)
 		}

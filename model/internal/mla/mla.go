@@ -11,6 +11,7 @@
 package mla
 
 import (
+	"encoding/binary"
 	"fmt"
 	"math"
 
@@ -54,6 +55,17 @@ func (l *Layer) Bytes() int {
 // Shape returns what keys and values take in a store.
 func Shape(s *arch.Spec) (kvHeads, headDim, latent int) {
 	return 1, s.RotDim + s.Latent.KVRank, s.Latent.KVRank
+}
+
+// Turned returns the first rows of x, each of cols elements, transposed, as bytes of F32.
+func Turned(x []float32, rows, cols int) []byte {
+	turned := make([]byte, 4*rows*cols)
+	for i := range rows {
+		for j, e := range x[i*cols:][:cols] {
+			binary.LittleEndian.PutUint32(turned[4*(j*rows+i):], math.Float32bits(e))
+		}
+	}
+	return turned
 }
 
 // Type returns the type of the parts of the up-projection in a model with weights as as. They are not

@@ -72,19 +72,23 @@ func New(q compute.Queue, dev compute.Device, s *arch.Spec, pool *kvpool.Pool, k
 	return r, nil
 }
 
-// Set sets a layer from its tensors as they are stored: the convolution [channels][Kernel], and the logarithms of
-// decays. buffer moves numbers to the device.
+// Decays returns what decays are made from, given their logarithms: numbers below 0.
+func Decays(logs []float32) []float32 {
+	minus := make([]float32, len(logs))
+	for i, x := range logs {
+		minus[i] = float32(-detmath.Exp(float64(x)))
+	}
+	return minus
+}
+
+// Set sets a layer from its tensors: the convolution as it is stored, [channels][Kernel], and Decays. buffer moves numbers to the device.
 func (r *Runner) Set(layer int, conv, decays []float32, step, norm compute.Buffer, buffer func(x []float32) compute.Buffer) {
 	d := compute.Delta{DeltaShape: r.shape, Step: step, Norm: &compute.Norm{Weight: norm, Eps: r.spec.NormEps}}
 	turned, channels := make([]float32, len(conv)), len(conv)/r.shape.Kernel
 	for i, x := range conv {
 		turned[i%r.shape.Kernel*channels+i/r.shape.Kernel] = x
 	}
-	minus := make([]float32, len(decays))
-	for i, x := range decays {
-		minus[i] = float32(-detmath.Exp(float64(x)))
-	}
-	d.Conv, d.Decay = buffer(turned), buffer(minus)
+	d.Conv, d.Decay = buffer(turned), buffer(decays)
 	r.Layers[layer] = d
 }
 
