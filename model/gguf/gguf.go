@@ -69,7 +69,8 @@ func Is(path string) bool {
 type File struct {
 	Path  string
 	keys  map[string]value
-	infos []info // in the order of the files
+	infos []info   // in the order of the files
+	heads [][]byte // what comes before the tensors' data, by file
 	parts []func() error
 }
 
@@ -105,9 +106,13 @@ func (f *File) Close() error {
 	for _, unmap := range f.parts {
 		errs = append(errs, unmap())
 	}
-	f.parts, f.infos, f.keys = nil, nil, nil
+	f.parts, f.infos, f.keys, f.heads = nil, nil, nil, nil
 	return errors.Join(errs...)
 }
+
+// Headers returns what each file has before the data of its tensors: mapped bytes, which opening it read. The
+// lists of a tokenizer make them some 10 MiB.
+func (f *File) Headers() [][]byte { return f.heads }
 
 // add maps a file and takes its keys, if it is the first, and its tensors.
 func (f *File) add(path string) error {
@@ -116,10 +121,11 @@ func (f *File) add(path string) error {
 		return fmt.Errorf("open GGUF file: %w", err)
 	}
 	f.parts = append(f.parts, unmap)
-	keys, infos, err := parse(path, data)
+	keys, infos, head, err := parse(path, data)
 	if err != nil {
 		return fmt.Errorf("%s: %w", path, err)
 	}
+	f.heads = append(f.heads, data[:head])
 	if f.keys == nil {
 		f.keys = keys
 		f.infos = infos
@@ -222,21 +228,20 @@ func (c *cursor) u64(what string) uint64 {
 func (c *cursor) text(what string) []byte { return c.take(c.u64(what), what) }
 
 // parse reads the header of a file: its keys and its tensors, whose data is part of b.
-func parse(path string, b []byte) (map[string]value, []info, error) {
+func parse(path string, b []byte) (keys map[string]value, infos []info, head int, err error) {
 	c := &cursor{b: b}
-	tensors, keys := c.start()
-	values := make(map[string]value)
-	for i := uint64(0); i < keys && c.err == nil; i++ {
-		c.key(i, values)
+	tensors, n := c.start()
+	keys = make(map[string]value)
+	for i := uint64(0); i < n && c.err == nil; i++ {
+		c.key(i, keys)
 	}
 	if c.err != nil {
-		return nil, nil, c.err
+		return nil, nil, 0, c.err
 	}
-	align, err := alignment(values)
+	align, err := alignment(keys)
 	if err != nil {
-		return nil, nil, err
+		return nil, nil, 0, err
 	}
-	var infos []info
 	var offsets []uint64
 	seen := make(map[string]bool)
 	for i := uint64(0); i < tensors && c.err == nil; i++ {
@@ -249,9 +254,9 @@ func parse(path string, b []byte) (map[string]value, []info, error) {
 		infos, offsets = append(infos, t), append(offsets, offset)
 	}
 	if c.err != nil {
-		return nil, nil, c.err
+		return nil, nil, 0, c.err
 	}
-	return values, infos, place(b, c.at, align, infos, offsets)
+	return keys, infos, c.at, place(b, c.at, align, infos, offsets)
 }
 
 // start reads what comes before the keys: magic, version and counts.

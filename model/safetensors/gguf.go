@@ -42,6 +42,11 @@ func openGGUF(path string) (*Set, error) {
 		}
 	}
 	s.names = slices.Sorted(maps.Keys(s.tensors))
+	for _, head := range f.Headers() {
+		if canRelease {
+			release(head, false)
+		}
+	}
 	return s, nil
 }
 

@@ -8,8 +8,35 @@ import (
 	"strings"
 	"testing"
 
+	"talf/model/gguf/gguftest"
 	"talf/model/safetensors"
 )
+
+// The lists of a tokenizer are read when a GGUF file is opened, and do not stay.
+func TestAnOpenGGUFFileKeepsNoHeader(t *testing.T) {
+	f := gguftest.Tiny(1)
+	list := make([]string, 1<<17)
+	for i := range list {
+		list[i] = fmt.Sprint("token ", i)
+	}
+	f.Set("some.tokens", list)
+	path := f.Write(t, "x.gguf")
+	s, err := safetensors.OpenDir(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	// Around a page that is read the system maps up to 15 others.
+	if n := mappedKiB(t, path); n > 128 {
+		t.Errorf("%d KiB of the file are mapped after it was opened, want 128 at most", n)
+	}
+	for _, name := range s.Names() {
+		x, _ := s.Tensor(name)
+		if _, err := x.Float32s(); err != nil {
+			t.Error(err)
+		}
+	}
+}
 
 // Tensors begin and end within pages that they share: when all are released, none of the file's
 // pages are left.

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"io"
 	"log/slog"
+	"runtime/debug"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -145,6 +146,7 @@ func (o *decodeOptions) open(log *slog.Logger, keep int, trace io.Writer) (*deco
 		_ = d.Close()
 		closeModel()
 	}
+	debug.FreeOSMemory() // what loading left: a tokenizer's lists take several times what is kept of them
 	return d, nil
 }
 
