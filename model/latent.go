@@ -70,7 +70,7 @@ func (l *loader) expansion(layer int) (keys, values []compute.Weight) {
 			}
 		}
 		first := h * (nope + vals)
-		keys = append(keys, l.as(as, t.Name, []compute.Matrix{compute.Matrix{Rows: rank, Cols: nope, Type: compute.F32, Data: mla.Turned(x[first*rank:], nope, rank)}}))
+		keys = append(keys, l.as(as, t.Name, []compute.Matrix{{Rows: rank, Cols: nope, Type: compute.F32, Data: mla.Turned(x[first*rank:], nope, rank)}}))
 		values = append(values, l.as(as, t.Name, []compute.Matrix{l.rows(t, dt, first+nope, vals)}))
 	})
 	return keys, values
