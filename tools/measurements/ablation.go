@@ -83,15 +83,12 @@ func (f family) name() string { return f[0].name }
 
 // Labels of the same answers: as preprocess makes them, and with one change.
 var (
-	ablationAnswered = &step{
-		name: "ablation-answers", of: fmt.Sprint(ablationAnswers), code: answers.code,
-		run: func(ctx context.Context, l *lab) error { return l.answer(ctx, "ablation-", ablationAnswers) },
-	}
-	ablationLabels = ablationSet("")
-	ablationFull   = ablationSet("full", "--labels", "full")
-	ablationK2     = ablationSet("k2", "--k", "2")
-	ablationK8     = ablationSet("k8", "--k", "8")
-	ablationD4     = ablationSet("depth4", "--depth", "4")
+	ablationAnswered = answersTo("ablation-", ablationAnswers)
+	ablationLabels   = ablationSet("")
+	ablationFull     = ablationSet("full", "--labels", "full")
+	ablationK2       = ablationSet("k2", "--k", "2")
+	ablationK8       = ablationSet("k8", "--k", "8")
+	ablationD4       = ablationSet("depth4", "--depth", "4")
 )
 
 func ablationSet(name string, flags ...string) *step {
@@ -219,7 +216,7 @@ func ablationCosts(l *lab) (map[string]float64, error) {
 		}
 		rounds = append(rounds, cost)
 	}
-	cost, err := ratios(rounds)
+	cost, err := ratios(rounds, pacer)
 	if err != nil {
 		return nil, err
 	}
@@ -291,31 +288,9 @@ func ablationNeeds() (out []*step) {
 
 // runAblation is the exhibit.
 func runAblation(_ context.Context, l *lab) (string, error) {
-	note := func(s *step, shown ...int) error {
-		m, err := s.made(l)
-		if err != nil {
-			return err
-		}
-		if m == nil {
-			return fmt.Errorf("%s was not made", s.name)
-		}
-		l.earlier += time.Duration(m.Seconds * float64(time.Second))
-		for _, i := range shown {
-			if i < 0 {
-				i += len(m.Commands)
-			}
-			l.commands = append(l.commands, m.Commands[i])
-		}
-		return nil
-	}
-	err := note(ablationAnswered, 0)
-	for _, s := range ablationPaced(1).after {
-		err = errors.Join(err, note(s, 0))
-	}
-	for _, s := range ablationPaces() {
-		err = errors.Join(err, note(s))
-	}
-	err = errors.Join(err, note(ablationBegun(1), 0), note(ablationBegun(2)), note(ablationBegun(3)))
+	all, none := func(string) bool { return true }, func(string) bool { return false }
+	err := l.noted(all, append([]*step{ablationAnswered}, ablationPaced(1).after...)...)
+	err = errors.Join(err, l.noted(none, ablationPaces()...), l.noted(all, ablationBegun(1)), l.noted(none, ablationBegun(2), ablationBegun(3)))
 	if err != nil {
 		return "", err
 	}
@@ -327,11 +302,13 @@ func runAblation(_ context.Context, l *lab) (string, error) {
 	for seed := 1; seed <= lossSeeds; seed++ {
 		for _, f := range families {
 			s := ablationEnded(f, seed)
-			var shown []int
+			shown := none
 			if seed == 1 {
-				shown = []int{0, -1}
+				shown = func(c string) bool {
+					return strings.HasPrefix(c, "talf bench ") || strings.Contains(strings.Join(strings.Fields(c), " "), "--out "+ablationDir(l, 1, f.name())+" ")
+				}
 			}
-			if err := note(s, shown...); err != nil {
+			if err := l.noted(shown, s); err != nil {
 				return "", err
 			}
 			r, err := results.Read(filepath.Join(l.root, l.path(s.name+".json")))

@@ -70,17 +70,12 @@ func traineeNames() (out []string) {
 	return out
 }
 
-var tttText = &step{
-	name: "eagle3-answers", of: fmt.Sprint(tttAnswers), code: answers.code,
-	run: func(ctx context.Context, l *lab) error {
-		return l.answer(ctx, "eagle3-", tttAnswers)
-	},
-}
+var tttText = answersTo("eagle3-", tttAnswers)
 
 // tttLabel returns the command that labels the answers, and removes what is there.
-func tttLabel(l *lab, name string, flags ...string) ([]string, error) {
+func tttLabel(l *lab, data, name string, flags ...string) ([]string, error) {
 	return append([]string{
-		"preprocess", "--model", l.path("gsm10m"), "--data", l.path("eagle3-answers.jsonl"), "--template", "{prompt}", "--answer-field", "text",
+		"preprocess", "--model", l.path("gsm10m"), "--data", l.path(data), "--template", "{prompt}", "--answer-field", "text",
 		"--loss-only", "--max-len", "320", "--out", l.path(name),
 	}, flags...), os.RemoveAll(filepath.Join(l.root, l.path(name)))
 }
@@ -89,9 +84,9 @@ func tttLabel(l *lab, name string, flags ...string) ([]string, error) {
 var tttLabels = &step{
 	name: "eagle3-labels", of: tttText.of + ", k 4 and 2", code: labels.code, after: []*step{tttText},
 	run: func(ctx context.Context, l *lab) error {
-		three, err := tttLabel(l, "eagle3-of-eagle3", "--features", "taps")
-		narrow, err2 := tttLabel(l, "eagle3-of-eagle3-k2", "--features", "taps", "--k", "2")
-		one, err3 := tttLabel(l, "eagle3-of-eagle")
+		three, err := tttLabel(l, "eagle3-answers.jsonl", "eagle3-of-eagle3", "--features", "taps")
+		narrow, err2 := tttLabel(l, "eagle3-answers.jsonl", "eagle3-of-eagle3-k2", "--features", "taps", "--k", "2")
+		one, err3 := tttLabel(l, "eagle3-answers.jsonl", "eagle3-of-eagle")
 		if err := errors.Join(err, err2, err3); err != nil {
 			return err
 		}
@@ -162,7 +157,7 @@ var tttPace = &step{
 		if l.small {
 			turns = 1
 		}
-		costs := map[string][]float64{}
+		var rounds []map[string]float64
 		for range turns {
 			round := map[string]float64{}
 			for _, t := range trainees {
@@ -188,14 +183,11 @@ var tttPace = &step{
 					}
 				}
 			}
-			for key, c := range round {
-				costs[key] = append(costs[key], c/round["eagle3 "+tttPacer])
-			}
+			rounds = append(rounds, round)
 		}
-		cost := map[string]float64{}
-		for key, ratios := range costs {
-			slices.Sort(ratios)
-			cost[key] = (ratios[(len(ratios)-1)/2] + ratios[len(ratios)/2]) / 2
+		cost, err := ratios(rounds, "eagle3 "+tttPacer)
+		if err != nil {
+			return err
 		}
 		b, err := json.Marshal(cost)
 		if err != nil {
@@ -302,7 +294,7 @@ func tttHeads(seed int) *step {
 }
 
 // tttBench answers prompts with heads, which are called as they are named, into log and the report beside it.
-func tttBench(l *lab, log string, heads []string, limit int, temperatures string, specs []string, more ...string) ([]string, error) {
+func tttBench(l *lab, log string, heads []string, limit int, more ...string) ([]string, error) {
 	args := []string{"bench", "--model", l.path("gsm10m")}
 	for _, h := range heads {
 		args = append(args, "--head", h)
@@ -311,8 +303,8 @@ func tttBench(l *lab, log string, heads []string, limit int, temperatures string
 		args = append(args, "--prompts", s+"="+l.path("prompts", s+".jsonl"))
 	}
 	args = append(args, l.scaled([]string{"--split", "report", "--limit", fmt.Sprint(limit), "--warmup", "0", "--max-tokens", "32"})...)
-	args = append(args, "--temperature", temperatures, "--log", log, "--out", strings.TrimSuffix(log, "l"))
-	return slices.Concat(args, more, methods(specs...)), os.RemoveAll(filepath.Join(l.root, log)) // it would be continued
+	args = append(args, "--temperature", "0,1", "--log", log, "--out", strings.TrimSuffix(log, "l"))
+	return slices.Concat(args, more, methods(tttMethods...)), os.RemoveAll(filepath.Join(l.root, log)) // it would be continued
 }
 
 var tttSets = []string{"problems", "stories"}
@@ -322,7 +314,33 @@ const tttLimit = 6 // prompts of each set
 // tttMethods are those whose acceptance is measured.
 var tttMethods = lossMethods[:1]
 
-// tttEnd answers prompts with all heads of a seed, half of them at a time: both cores are used.
+// halves answers prompts with heads, half of them at a time: both cores are used.
+func (l *lab) halves(ctx context.Context, dir string, heads []string, limit int, more ...string) error {
+	half := (len(heads) + 1) / 2
+	one, err := tttBench(l, dir+"/1.jsonl", heads[:half], limit, more...)
+	two, err2 := tttBench(l, dir+"/2.jsonl", heads[half:], limit, more...)
+	if err := errors.Join(err, err2); err != nil {
+		return err
+	}
+	return l.pair(ctx, one, two)
+}
+
+// join adds what halves wrote, and returns the most tokens of an answer.
+func (l *lab) join(p *results.Pool, dir string) (tokens int, err error) {
+	for _, half := range []string{"/1.json", "/2.json"} {
+		r, err := results.Read(filepath.Join(l.root, dir+half))
+		if err != nil {
+			return 0, err
+		}
+		tokens = r.MaxTokens
+		if err := p.Add(r, filepath.Join(l.root, dir+half+"l")); err != nil {
+			return 0, err
+		}
+	}
+	return tokens, nil
+}
+
+// tttEnd answers prompts with all heads of a seed.
 func tttEnd(seed int) *step {
 	return &step{
 		name: fmt.Sprintf("eagle3-end-%d", seed), of: fmt.Sprint(tttSets, tttLimit, tttMethods, lossRanks), code: append(slices.Clone(head.code), "infer", "internal/demo"), after: []*step{tttHeads(seed)},
@@ -331,13 +349,7 @@ func tttEnd(seed int) *step {
 			for _, t := range trainees {
 				heads = append(heads, t.name+"="+tttDir(l, seed, t.name))
 			}
-			half := (len(heads) + 1) / 2
-			one, err := tttBench(l, tttDir(l, seed, "1.jsonl"), heads[:half], tttLimit, "0,1", tttMethods, "--ranks", fmt.Sprint(lossRanks))
-			two, err2 := tttBench(l, tttDir(l, seed, "2.jsonl"), heads[half:], tttLimit, "0,1", tttMethods, "--ranks", fmt.Sprint(lossRanks))
-			if err := errors.Join(err, err2); err != nil {
-				return err
-			}
-			return l.pair(ctx, one, two)
+			return l.halves(ctx, tttDir(l, seed), heads, tttLimit, "--ranks", fmt.Sprint(lossRanks))
 		},
 	}
 }
@@ -372,11 +384,8 @@ func (l *lab) noted(keep func(command string) bool, steps ...*step) error {
 
 // runTTT is the exhibit.
 func runTTT(_ context.Context, l *lab) (string, error) {
-	if err := l.noted(func(string) bool { return true }, tttText, tttLabels, tttPace); err != nil {
-		return "", err
-	}
 	cost, err := tttCosts(l)
-	if err != nil {
+	if err = errors.Join(err, l.noted(func(string) bool { return true }, tttText, tttLabels, tttPace)); err != nil {
 		return "", err
 	}
 	p := &results.Pool{}
@@ -385,15 +394,8 @@ func runTTT(_ context.Context, l *lab) (string, error) {
 		if err := l.noted(func(string) bool { return seed == 1 }, tttBegun(seed), tttHeads(seed), tttEnd(seed)); err != nil {
 			return "", err
 		}
-		for _, half := range []string{"1", "2"} {
-			r, err := results.Read(filepath.Join(l.root, tttDir(l, seed, half+".json")))
-			if err != nil {
-				return "", err
-			}
-			tokens = r.MaxTokens
-			if err := p.Add(r, filepath.Join(l.root, tttDir(l, seed, half+".jsonl"))); err != nil {
-				return "", err
-			}
+		if tokens, err = l.join(p, tttDir(l, seed)); err != nil {
+			return "", err
 		}
 	}
 	return tttTables(p, cost, tokens)

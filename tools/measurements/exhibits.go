@@ -36,6 +36,7 @@ var exhibits = []*exhibit{
 	{"losses-quickstart", "docs/measurements/losses.md", "the same with the target and the text of quickstart", append(slices.Clone(drafting), "internal/quickstart"), small.needs(), small.run},
 	{"ablation", "docs/measurements/ablation.md", "variants of losses that change one thing, after as much processor time from one start, three seeds, gsm10m", drafting, ablationNeeds(), runAblation},
 	{"eagle3", "docs/measurements/eagle3.md", "losses of EAGLE-3 heads after as much time and as many positions, beside EAGLE-1 heads, three seeds, gsm10m", drafting, tttNeeds(), runTTT},
+	{"eagle3-parts", "docs/measurements/eagle3.md", "EAGLE-3 heads with one thing changed: steps, draft vocabulary, taps, trees", drafting, []*step{partEnd}, runParts},
 }
 
 // sets are the prompts that mklarge writes, in the order of the tables.

@@ -216,11 +216,11 @@ func (c *course) pace(ctx context.Context, l *lab) (map[string]float64, error) {
 	if err := os.RemoveAll(filepath.Join(l.root, out)); err != nil {
 		return nil, err
 	}
-	return ratios(rounds)
+	return ratios(rounds, pacer)
 }
 
 // ratios divides the costs of each round by that of pacer, and takes medians.
-func ratios(rounds []map[string]float64) (map[string]float64, error) {
+func ratios(rounds []map[string]float64, pacer string) (map[string]float64, error) {
 	out := map[string]float64{}
 	for loss := range rounds[0] {
 		var ratios []float64

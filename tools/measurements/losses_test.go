@@ -25,7 +25,7 @@ func TestStepsTakeAsLongAsTheBudget(t *testing.T) {
 	}
 	got, err := ratios([]map[string]float64{
 		round(1, 0.1, 0.25, 0.5, 0.6), round(3, 0.1, 0.25, 0.5, 0.6), round(2, 0.4, 0.25, 0.5, 0.1),
-	})
+	}, pacer)
 	want := map[string]float64{"eagle": 0.2, "hass": 0.5, "talf": 1, "eal": 1.2}
 	near := func(a, b float64) bool { return math.Abs(a-b) < 1e-12 }
 	if err != nil || !maps.EqualFunc(got, want, near) {
@@ -36,10 +36,10 @@ func TestStepsTakeAsLongAsTheBudget(t *testing.T) {
 			t.Errorf("%d steps of %s, want %d", n, loss, steps)
 		}
 	}
-	if got, err := ratios([]map[string]float64{round(1, 0.1, 0.3, 0.5, 1), round(1, 0.3, 0.3, 0.5, 1)}); err != nil || !near(got["eagle"], 0.4) {
+	if got, err := ratios([]map[string]float64{round(1, 0.1, 0.3, 0.5, 1), round(1, 0.3, 0.3, 0.5, 1)}, pacer); err != nil || !near(got["eagle"], 0.4) {
 		t.Errorf("eagle costs %v (%v), want the mean of two", got["eagle"], err)
 	}
-	if _, err := ratios([]map[string]float64{round(1, 0.1, 0, 0.5, 0.6)}); err == nil || !strings.Contains(err.Error(), "a step of hass") {
+	if _, err := ratios([]map[string]float64{round(1, 0.1, 0, 0.5, 0.6)}, pacer); err == nil || !strings.Contains(err.Error(), "a step of hass") {
 		t.Errorf("%v, want an error about the step that took no time", err)
 	}
 }

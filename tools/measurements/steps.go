@@ -19,9 +19,14 @@ const (
 	talfSteps  = 800
 )
 
-var answers = &step{
-	name: "answers", of: fmt.Sprint(answersOf), code: []string{"compute", "infer", "model", "internal/demo"},
-	run: func(ctx context.Context, l *lab) error { return l.answer(ctx, "", answersOf) },
+var answers = answersTo("", answersOf)
+
+// answersTo is the step that writes the target's answers to the first n prompts.
+func answersTo(prefix string, n int) *step {
+	return &step{
+		name: prefix + "answers", of: fmt.Sprint(n), code: []string{"compute", "infer", "model", "internal/demo"},
+		run: func(ctx context.Context, l *lab) error { return l.answer(ctx, prefix, n) },
+	}
 }
 
 // answer writes the target's greedy answers to the first n prompts of training.jsonl.
