@@ -86,13 +86,13 @@ type Loading struct {
 	Layers    int  // deepen the model to this many layers; 0: unchanged
 	Rows      int  // maximum rows of an internal pass; 0: the model's default
 	Positions int  // positions of keys and values to reserve on a device of limited memory
+	LogitRows int  // rows that have logits at one time, if they are more than a tree's nodes
 	Lazy      bool // pack the weights only when the model first runs
 	// AllowNonFinite loads weights that are NaN, infinite or too large for DType.
 	AllowNonFinite bool
 }
 
-// A LayersError says why a model cannot have the number of layers that a Loading asks
-// for.
+// A LayersError says why a model cannot have the layers that a Loading asks for.
 type LayersError struct{ Err error }
 
 func (e LayersError) Error() string { return e.Err.Error() }
@@ -107,7 +107,7 @@ func (l Loading) Options(set *safetensors.Set, dev compute.Device) model.Options
 	opt.KV, opt.Lazy, opt.AllowNonFinite = compute.DType(l.KV), l.Lazy, l.AllowNonFinite
 	limited := dev.Abilities().Plan != nil
 	if limited {
-		opt.Positions = l.Positions
+		opt.Positions, opt.LogitRows = l.Positions, l.LogitRows
 	}
 	if opt.DType = compute.DType(l.DType); l.DType == Auto {
 		opt.DType = model.Stored(set)

@@ -40,6 +40,9 @@ type Options struct {
 	// memory (compute.DeviceAbilities.Plan). A model that does not fit is refused
 	// before anything is loaded. 0 takes memory as needed.
 	Positions int
+	// LogitRows is how many rows have logits at one time, if they are more than decoding has: memory for
+	// them has to be there, too, when Positions are reserved.
+	LogitRows int
 	// KVBlocks is the capacity of the KV pool, which all sequences, branches and kept
 	// prefixes share, in blocks of compute.BlockLen positions. 0 is half of the memory that
 	// the model leaves, where the device accounts for memory; a draft head then has

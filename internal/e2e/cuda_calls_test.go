@@ -252,4 +252,9 @@ func TestMemoryOfACUDADeviceIsPlanned(t *testing.T) {
 		t.Errorf("%q with memory set aside, %q without", got, want)
 	}
 	talftest.Run(t, "", append(args, "--kv-positions", "100000000")...).Refuses(t, 1, "does not fit", "of keys and values as F32 of 100000000 positions", "are free; ")
+
+	// Labelling has logits of all rows of a pass at one time.
+	t.Setenv("TALF_FAKE_MEMORY", "200000000")
+	label := []string{"preprocess", "--model", dir, "--data", fewTexts(t), "--out", filepath.Join(t.TempDir(), "set"), "--device", "cuda:0", "--tokens", "256"}
+	talftest.Run(t, "", append(label, "--rows", "65536")...).Refuses(t, 1, "does not fit", "of 256 positions", "what would: ", "passes of ")
 }

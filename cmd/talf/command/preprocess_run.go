@@ -51,7 +51,7 @@ func (o *placement) open(log *slog.Logger, c *preprocess.Config, dir string) (al
 		if !o.tokensGiven {
 			c.Tokens = preprocess.DeviceTokens
 		}
-		machine.Rows = c.Rows
+		machine.Rows, machine.LogitRows, machine.Positions = c.Rows, c.Rows, c.Tokens
 	}
 	var undo []func()
 	closeAll = func() {

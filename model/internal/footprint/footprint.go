@@ -3,6 +3,7 @@
 package footprint
 
 import (
+	"cmp"
 	"fmt"
 	"math"
 	"strings"
@@ -21,7 +22,11 @@ type Options struct {
 	KV        compute.DType   // of keys and values
 	MaxRows   int             // rows of one internal pass
 	Positions int             // of keys and values
+	LogitRows int             // rows that have logits at one time; 0: PlanRows
 }
+
+// logitRows returns the rows that have logits at one time.
+func (o *Options) logitRows() int { return cmp.Or(o.LogitRows, PlanRows) }
 
 // A Footprint is a model's use of device memory, in bytes.
 type Footprint struct {
@@ -81,7 +86,7 @@ func Of(spec *arch.Spec, dev compute.Planner, opt Options) Footprint {
 	if spec.Eagle3.On {
 		f.Work += 4 * rows * int64(spec.FeatureSize()+h+spec.TargetHidden())
 	}
-	f.Work += 4 * PlanRows * int64(spec.Vocab)
+	f.Work += 4 * int64(opt.logitRows()) * int64(spec.Vocab)
 	width := max(h, spec.FFN, q)
 	if !spec.Draft { // sums of logits
 		f.Weights += dev.WeightBytes(compute.F32, 1, spec.Vocab)
@@ -186,6 +191,13 @@ func Check(name string, spec *arch.Spec, dev compute.Device, opt Options) error 
 	o := opt
 	if o.KV = compute.BF16; opt.KV == compute.F32 && Of(spec, p, o).Total() <= free {
 		would = append(would, "keys and values as BF16")
+	}
+	for o := opt; o.LogitRows > PlanRows; {
+		o.LogitRows /= 2
+		if o.MaxRows = min(o.MaxRows, o.LogitRows); Of(spec, p, o).Total() <= free {
+			would = append(would, fmt.Sprintf("passes of %d rows", o.LogitRows))
+			break
+		}
 	}
 	what := "nothing smaller would"
 	if len(would) > 0 {
