@@ -182,6 +182,7 @@ const (
 	manyRows   = 32   // tokens of a prompt that say what a row costs
 	firstDraft = 0.25 // assumed cost of a pass of a draft model, in plain rounds
 	firstRead  = 0.25 // and of reading a token, in those of the target's passes over the prompt
+	readWeight = 32   // tokens that the guess counts for
 	readFade   = 0.9  // weight that a measure of it keeps with the next one, and with each request
 	believed   = 2    // times what was expected that a first measure of either can say
 	cachedRead = 0.02 // the same in plain rounds if these took no time
@@ -311,7 +312,7 @@ func (c *arm) reads(a *chooser) float64 {
 	if a.perToken > 0 {
 		guess = firstRead * a.perToken
 	}
-	return c.reading.Value(guess, 4)
+	return c.reading.Value(guess, readWeight)
 }
 
 // entry returns what it costs c to read what has waited.
