@@ -470,7 +470,7 @@ func TestNoNodeOfWhatAutoComparesIsSpentOnWhatCannotCome(t *testing.T) {
 		auto := chooser.New([]chooser.Candidate{{Name: spec, New: func() infer.Drafter {
 			seen.Drafter = mk.New()
 			return &grown{seen}
-		}}})
+		}}}, false)
 		s, err := e.Generate(t.Context(), infer.Request{
 			Prompt: prompt, MaxTokens: 90, Verifier: new(verify.Greedy), Processor: own[0], Drafter: own[0].Draft(auto(), true),
 		})
