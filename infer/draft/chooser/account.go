@@ -55,20 +55,30 @@ func (c *account) funds() float64 {
 }
 
 // end notes the end of a request.
-func (s *shared) end(c *account, drafted bool) {
+func (s *shared) end(c *account, drafted, earned bool) {
 	if c.tokens > 0 {
 		s.past[s.ended%pasts] = float64(c.tokens)
 		s.ended++
 	}
 	if drafted {
-		s.fortune.Fade(gains(c.gained), 1, fortuneFade)
+		w := weight(earned)
+		s.fortune.Fade(w*gains(c.gained), w, fortuneFade)
 	}
 }
 
 const (
+	trialWeight = 0.25 // of a request that only tried drafts
 	fortuneFade = 0.9  // weight that a request's gain or loss keeps with the next one with drafts,
 	idleFade    = 0.97 // and with each request: what has lost is looked at again at last
 )
+
+// weight is how much a request's gain or loss says: one that only tried drafts has paid for what the next ones know.
+func weight(earned bool) float64 {
+	if earned {
+		return 1
+	}
+	return trialWeight
+}
 
 // gains is 1 for a request that gained.
 func gains(net float64) float64 {

@@ -56,6 +56,7 @@ type arm struct {
 	mine   trials    // of this request
 	net    float64   // what this request has gained by its rounds
 	used   bool      // in this request
+	earned bool      // and because it was expected to pay
 	wanted bool      // in this request, but what it would have cost could not be paid
 	fresh  bool      // full belongs to this round
 	live   int       // of full

@@ -71,6 +71,7 @@ type chooser struct {
 	most      int     // of which it has at most so many
 	idle      int     // rounds since a candidate was chosen
 	drafted   bool    // some candidate was
+	earned    bool    // some candidate was since it was expected to pay, and not to try it or to measure
 	others    int     // rows of other sequences in the last pass
 	meter     cost.Meter
 	spent     cost.Ratio // plain rounds per token
@@ -126,7 +127,7 @@ const (
 func (a *chooser) Start(prompt []int32) error {
 	a.promptLen, a.rounds, a.idle, a.others, a.backlog = len(prompt), 0, 0, 0, 0
 	a.off = cost.Ratio{}
-	a.chosen, a.meter, a.spent, a.left, a.perToken, a.drafted = -1, cost.Meter{}, cost.Ratio{}, 0, 0, false
+	a.chosen, a.meter, a.spent, a.left, a.perToken, a.drafted, a.earned = -1, cost.Meter{}, cost.Ratio{}, 0, 0, false, false
 	a.shared.Lock()
 	a.account = account{ahead: a.shared.ahead()}
 	a.shared.length.Fade(0, 1, 0.95)
@@ -139,7 +140,7 @@ func (a *chooser) Start(prompt []int32) error {
 	a.shared.Unlock()
 	for _, c := range a.all {
 		c.reach, c.fresh, c.laterNode, c.here, c.mine = 0, false, -1, cells{}, trials{}
-		c.net, c.used, c.wanted = 0, false, false
+		c.net, c.used, c.wanted, c.earned = 0, false, false, false
 		if err := c.d.Start(prompt); err != nil {
 			return err
 		}
@@ -176,11 +177,12 @@ func (a *chooser) Traits() infer.Traits {
 // end tells the candidates that the sequence has ended.
 func (a *chooser) end() {
 	a.shared.Lock()
-	a.shared.end(&a.account, a.drafted)
+	a.shared.end(&a.account, a.drafted, a.earned)
 	for _, c := range a.all {
 		switch {
 		case c.used:
-			c.won.Fade(gains(c.net), 1, fortuneFade)
+			w := weight(c.earned)
+			c.won.Fade(w*gains(c.net), w, fortuneFade)
 			c.denied = 0
 		case c.wanted:
 			c.denied++
@@ -360,7 +362,11 @@ func (a *chooser) choose() {
 		}
 		c.wanted = c.wanted || c.burst > 0
 	}
-	if a.chosen >= 0 || probe == nil {
+	if a.chosen >= 0 {
+		a.earned, a.all[a.chosen].earned = true, true
+		return
+	}
+	if probe == nil {
 		return
 	}
 	for n := 2; n <= 8; n *= 2 {

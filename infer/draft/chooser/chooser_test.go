@@ -195,7 +195,7 @@ func TestWhatARequestMayLose(t *testing.T) {
 	} {
 		s := new(shared)
 		for _, n := range x.past {
-			s.end(&account{tokens: n}, false)
+			s.end(&account{tokens: n}, false, false)
 		}
 		x.account.ahead = s.ahead()
 		if got := x.account.funds(); !close1(got, x.want) {
@@ -329,26 +329,29 @@ func TestWhoIsExpectedToGain(t *testing.T) {
 		gained []float64
 		later  int // requests without drafts
 		want   bool
+		trial  bool // drafts were only tried
 	}{
-		{"greedy", 1, nil, 0, true},
-		{"greedy, one has lost", 1, []float64{-1}, 0, true},
-		{"greedy, two have lost", 1, []float64{-1, -1}, 0, false},
-		{"greedy, two have lost long ago", 1, []float64{-1, -1}, 20, true},
-		{"greedy, one of four has lost", 1, []float64{1, -1, 1, 1}, 0, true},
-		{"sampled", 0, nil, 0, false},
-		{"sampled, some have gained", 0, []float64{1, 1, 1}, 0, false},
-		{"sampled, many have gained", 0, slices.Repeat([]float64{1}, 20), 0, true},
+		{"greedy", 1, nil, 0, true, false},
+		{"greedy, one has lost", 1, []float64{-1}, 0, true, false},
+		{"greedy, two have lost", 1, []float64{-1, -1}, 0, false, false},
+		{"greedy, two have lost long ago", 1, []float64{-1, -1}, 20, true, false},
+		{"greedy, one of four has lost", 1, []float64{1, -1, 1, 1}, 0, true, false},
+		{"sampled", 0, nil, 0, false, false},
+		{"sampled, some have gained", 0, []float64{1, 1, 1}, 0, false, false},
+		{"sampled, many have gained", 0, slices.Repeat([]float64{1}, 20), 0, true, false},
+		{"greedy, five have tried in vain", 1, []float64{-1, -1, -1, -1, -1}, 0, true, true},
+		{"greedy, eight have tried in vain", 1, slices.Repeat([]float64{-1}, 8), 0, false, true},
 	} {
 		s := &shared{hope: x.hope}
 		a := &chooser{shared: s}
 		for _, g := range x.gained {
-			s.end(&account{tokens: 9, gained: g}, true)
+			s.end(&account{tokens: 9, gained: g}, true, !x.trial)
 		}
 		for range x.later {
 			if err := a.Start(nil); err != nil {
 				t.Fatal(err)
 			}
-			s.end(&account{tokens: 9}, false)
+			s.end(&account{tokens: 9}, false, false)
 		}
 		if s.bold() != x.want {
 			t.Errorf("%s: expected to gain: %v, want %v", x.name, s.bold(), x.want)
