@@ -341,7 +341,7 @@ type Step struct {
 type Span struct {
 	Row, N int
 	Prefix int      // positions [0,Prefix) of the sequence are seen by all rows
-	Blocks []int32  // KV blocks of the prefix, BlockLen positions each
+	Blocks []int32  // KV blocks of the prefix, BlockLen positions each; −1: one of the first Unseen
 	From   int      // first node that runs
 	Own    []int32  // slot of every node [0,From+N)
 	Anc    []uint64 // [From+N][Stride] ancestor bits, a node's own bit included
@@ -349,6 +349,14 @@ type Span struct {
 	// Late, unless nil, is a Choice's Anc [N][Stride] in a step of one span: ancestor bits of the rows, of
 	// which only the number is known, and is that of Anc's.
 	Late []uint64
+}
+
+// Unseen returns the number of leading blocks of the prefix that end before the window of every row.
+func (p *Span) Unseen(window int) int {
+	if window == 0 {
+		return 0
+	}
+	return max(0, p.Prefix+1-window) / BlockLen
 }
 
 // Rope tables are Buffers [positions][RotDim]: row p is RotDim/2 cosines

@@ -49,6 +49,7 @@ type world struct {
 	sink           []float32 // of every head, or nil
 	blocks         []int32   // of positions
 	free           []int32   // slots for tree nodes
+	runs           int       // plans that ran
 }
 
 // A variation is what attention may have besides Llama's.
@@ -261,6 +262,12 @@ func (w *world) run(plans ...*plan) []float32 {
 		sp := compute.Span{
 			Row: s.Rows, N: n - p.from, Prefix: p.prefix, Blocks: w.blocks[:(p.prefix+compute.BlockLen-1)/compute.BlockLen],
 			From: p.from, Own: p.own[:n], Anc: make([]uint64, n*stride), Stride: stride,
+		}
+		if w.runs++; w.window > 0 && w.runs%2 == 0 { // what no row sees may be gone
+			sp.Blocks = slices.Clone(sp.Blocks)
+			for i := range sp.Unseen(w.window) {
+				sp.Blocks[i] = -1
+			}
 		}
 		for i := range n {
 			for _, a := range p.path(i) {

@@ -132,7 +132,7 @@ func (t *attendTask) apart() bool {
 	}
 	for i := range t.s.Spans {
 		p := &t.s.Spans[i]
-		for _, b := range p.Blocks[:parts(p.Prefix, block)] {
+		for _, b := range p.Blocks[p.Unseen(t.window):parts(p.Prefix, block)] {
 			if !free(i, b) {
 				return false
 			}
@@ -155,7 +155,7 @@ func (t *attendTask) validate(p *compute.Span, i, row int) {
 			op, i, p.From, nodes, len(p.Own), len(p.Anc), p.Stride))
 	}
 	check(len(p.Blocks)*block >= p.Prefix, op, "positions in a span's blocks", len(p.Blocks)*block, p.Prefix)
-	for _, b := range p.Blocks[:parts(p.Prefix, block)] {
+	for _, b := range p.Blocks[p.Unseen(t.window):parts(p.Prefix, block)] {
 		t.kv.checkSlot(op, b*block)
 	}
 	for _, s := range p.Own[:nodes] {

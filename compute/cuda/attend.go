@@ -125,7 +125,7 @@ func checkPositions(op string, s *compute.Step, rot int, rope *buffer) {
 
 // validate panics unless the rows, blocks and nodes of s are those of st. It is asked once a step,
 // not once a layer: it looks at every block of the prefixes.
-func validate(op string, st *store, s *compute.Step) {
+func validate(op string, st *store, window int, s *compute.Step) {
 	blocks := st.Blocks()
 	for _, slot := range s.Slot[:s.Rows] {
 		checkSlot(op, slot, blocks)
@@ -141,7 +141,7 @@ func validate(op string, st *store, s *compute.Step) {
 				op, i, p.From, nodes, len(p.Own), len(p.Anc), p.Stride))
 		}
 		check(len(p.Blocks)*positions >= p.Prefix, op, "positions in a span's blocks", len(p.Blocks)*positions, p.Prefix)
-		for _, b := range p.Blocks[:(p.Prefix+positions-1)/positions] {
+		for _, b := range p.Blocks[p.Unseen(window) : (p.Prefix+positions-1)/positions] {
 			checkSlot(op, b*positions, blocks)
 		}
 		check(p.Late == nil || len(s.Spans) == 1 && len(p.Late) == p.N*p.Stride, op, "words of a single span's late ancestors", len(p.Late), p.N*p.Stride)
@@ -161,7 +161,7 @@ func (q *queue) stepOf(op string, s *compute.Step, window int, st *store) *step 
 			return t
 		}
 	}
-	validate(op, st, s)
+	validate(op, st, window, s)
 	if s.Rows == 0 {
 		return nil
 	}
@@ -236,7 +236,20 @@ type bunch struct {
 // span appends the rows of p.
 func (b *stepBuilder) span(p *compute.Span, s *compute.Step) {
 	blocks, own := int32(len(b.blocks)), int32(len(b.own))
-	b.blocks = append(b.blocks, p.Blocks[:(p.Prefix+positions-1)/positions]...)
+	// The kernel reads whole chunks: what lies before the windows counts for nothing, but has to be there.
+	all, there := p.Blocks[:(p.Prefix+positions-1)/positions], int32(0)
+	switch n := p.Unseen(b.window); {
+	case n < len(all):
+		there = all[n]
+	case p.From+p.N > 0:
+		there = p.Own[0] / positions
+	}
+	for _, at := range all {
+		if at < 0 {
+			at = there
+		}
+		b.blocks = append(b.blocks, at)
+	}
 	b.own = append(b.own, p.Own[:p.From+p.N]...)
 	per := max(1, queries/b.group)
 	for i := range p.N {
