@@ -16,16 +16,22 @@ import (
 	"talf/model/tokenizer"
 )
 
-// Dialogues over a target with recurrent layers, drafted by the same model, by tables or not at all, several at once
+// Dialogues over a target with recurrent layers, or with windows in some layers, drafted by the same model, by tables or not at all, several at once
 // in a small pool, preempted and continued from kept prefixes, are those of plain decoding. A prefix is used up to
-// where there is a state, and all states are given back.
-func TestDialoguesOverRecurrentLayersAreThoseOfPlainDecoding(t *testing.T) {
+// where there is a state or a window, and all of these are given back.
+func TestDialoguesAreThoseOfPlainDecodingWhereverTheyGoOn(t *testing.T) {
+	windows := modeltest.Of("gemma3_text")
+	windows.Layers = 5 // in as many groups with blocks of their own
+	t.Run("recurrent layers", func(t *testing.T) { dialogues(t, modeltest.Of("qwen3_next"), 30) })
+	t.Run("windows", func(t *testing.T) { dialogues(t, windows, 90) })
+}
+
+func dialogues(t *testing.T, conf modeltest.Config, blocks int) {
 	dev, err := cpu.New(cpu.Config{Class: cpu.Default().Class, Threads: 1})
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer dev.Close()
-	conf := modeltest.Of("qwen3_next")
 	conf.Vocab, conf.EOS = demo.VocabSize, -1
 	dir := talftest.TinyModel(t, conf, 3)
 	tok, err := tokenizer.Load(dir)
@@ -54,7 +60,7 @@ func TestDialoguesOverRecurrentLayersAreThoseOfPlainDecoding(t *testing.T) {
 	var sum infer.Stats
 	for trial := range trials {
 		rng := rand.New(rand.NewPCG(uint64(trial), 41))
-		m, small := open(30), open(0)
+		m, small := open(blocks), open(0)
 		target, src := infer.NewTarget(m, 4), source.NewLM(small, vocab, 4)
 		e := &infer.Engine{Target: target, Config: infer.Config{PrefillChunk: 1 + rng.IntN(60), MaxNodes: 64, PassRows: rng.IntN(2) * 20}}
 		prompts := make([][]int32, 4)

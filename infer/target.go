@@ -66,7 +66,7 @@ func (t *ModelTarget) Shape() Shape {
 // KV describes m's pool.
 func (t *ModelTarget) KV() model.KVStats {
 	s := t.m.KV()
-	kept := min(s.Used, t.kept.Tokens()/s.BlockTokens+t.kept.Len()*s.State)
+	kept := min(s.Used, int(t.kept.Size()/t.m.BlockBytes())+t.kept.Len()*s.State)
 	s.Used, s.Free = s.Used-kept, s.Free+kept
 	return s
 }
@@ -115,6 +115,7 @@ func (t *ModelTarget) OpenOf(id SeqID, tenant string, prompt []int32, keep int) 
 	} else {
 		s.seq = t.m.NewSeq()
 	}
+	prefix.Mark(t.kept, tenant, prompt, keep, s.seq)
 	t.open[id] = s
 	return nil
 }

@@ -160,9 +160,9 @@ func (m *Model) locate(g Segment, e *NonFiniteError) {
 	m.fill(&o, []Segment{g}, rows)
 	a := &m.act
 	r := 0
-	for i := range a.steps {
-		m.run(context.Background(), &a.steps[i], r, &o, len(a.steps) == 1)
-		r += a.steps[i].Rows
+	for steps := range slices.Chunk(a.steps, m.groups()) {
+		m.run(context.Background(), steps, r, &o, len(a.steps) == len(steps))
+		r += steps[0].Rows
 	}
 	if m.q.Sync(context.Background()) != nil {
 		return

@@ -8,6 +8,7 @@ import (
 	"slices"
 
 	"talf/compute"
+	"talf/model/internal/kvpool"
 	"talf/tree"
 )
 
@@ -57,15 +58,17 @@ type activations struct {
 	topRow compute.Buffer // [topCap][Outputs]
 	topCap int
 
-	ids, pos, slot []int32
-	feat           []Feature
-	featRow        []int32
-	steps          []compute.Step
-	spans          []compute.Span
-	one            [1]Segment // Append's
-	narrow         []float32  // logits of a draft vocabulary
-	host           []float32  // destinations of reads: only pointers to them
-	hostIDs        []int32    // go through an interface without allocating
+	ids, pos []int32
+	slot     [][]int32 // [groups][rows]
+	feat     []Feature
+	featRow  []int32
+	steps    []compute.Step // [steps][groups]
+	owners   []*Branch      // of the spans of a step
+	spans    []compute.Span
+	one      [1]Segment // Append's
+	narrow   []float32  // logits of a draft vocabulary
+	host     []float32  // destinations of reads: only pointers to them
+	hostIDs  []int32    // go through an interface without allocating
 }
 
 // Forward runs the segments in one pass. The output is valid until this model's next
@@ -133,7 +136,7 @@ func (m *Model) fill(o *Output, batch []Segment, rows int) {
 	o.m, o.Logits, o.rows = m, a.logits, rows
 	o.seg, o.want, o.ok = o.seg[:0], o.want[:0], o.ok[:0]
 
-	a.ids, a.pos, a.slot = a.ids[:0], a.pos[:0], a.slot[:0]
+	a.ids, a.pos, a.slot = a.ids[:0], a.pos[:0], kvpool.NoSlots(m.groups(), a.slot)
 	a.feat, a.featRow = a.feat[:0], a.featRow[:0]
 	for i := range batch {
 		g := &batch[i]
@@ -144,7 +147,9 @@ func (m *Model) fill(o *Output, batch []Segment, rows int) {
 			}
 			a.ids = append(a.ids, g.Tree.Token(n))
 			a.pos = append(a.pos, int32(g.Rows.base+g.Tree.Depth(n)))
-			a.slot = append(a.slot, g.Rows.own[n])
+			for k, own := range g.Rows.own {
+				a.slot[k] = append(a.slot[k], own[n])
+			}
 		}
 		if m.spec.Draft {
 			a.feat = append(a.feat, g.Feat...)
@@ -231,7 +236,7 @@ func (m *Model) cut(batch []Segment, rows int) {
 		nsteps = len(ahead.Levels)
 	}
 	// Steps point into spans, so the array must not move.
-	if need := len(batch) + nsteps; cap(a.spans) < need {
+	if need := (len(batch) + nsteps) * m.groups(); cap(a.spans) < need {
 		a.spans = make([]compute.Span, 0, 2*need)
 	}
 	r, i, from := 0, 0, 0
@@ -241,26 +246,46 @@ func (m *Model) cut(batch []Segment, rows int) {
 			n, late = ahead.At(r)
 		}
 		first := len(a.spans)
+		a.owners = a.owners[:0]
 		for at := 0; at < n; {
 			g := &batch[i]
 			from = max(from, g.From)
 			k := min(n-at, g.Tree.Len()-from)
 			b, stride := g.Rows, g.Tree.Stride()
 			a.spans = append(a.spans, compute.Span{
-				Row: at, N: k, Prefix: b.base, Blocks: b.seq.blocks[:nblocks(b.base)],
-				From: from, Own: b.own[:from+k], Anc: g.Tree.Mask()[:(from+k)*stride], Stride: stride, Late: late,
+				Row: at, N: k, Prefix: b.base, Blocks: b.seq.kv.Of[0][:nblocks(b.base)],
+				From: from, Own: b.own[0][:from+k], Anc: g.Tree.Mask()[:(from+k)*stride], Stride: stride, Late: late,
 			})
+			a.owners = append(a.owners, b)
 			m.rec.Add(&b.rec, at, from, k)
 			at += k
 			if from += k; from == g.Tree.Len() {
 				i, from = i+1, 0
 			}
 		}
-		a.steps = append(a.steps, compute.Step{
-			Rows: n, Heads: m.spec.Heads, Pos: a.pos[r : r+n], Slot: a.slot[r : r+n], Spans: a.spans[first:],
-		})
+		for k, slot := range a.slot {
+			spans := a.spans[first:]
+			if k > 0 { // those of other groups differ in where things are
+				spans = m.spansOf(k, a.spans[first:first+len(a.owners)])
+			}
+			a.steps = append(a.steps, compute.Step{
+				Rows: n, Heads: m.spec.Heads, Pos: a.pos[r : r+n], Slot: slot[r : r+n], Spans: spans,
+			})
+		}
 		r += n
 	}
+}
+
+// spansOf appends the spans of a group of layers, given those of the first.
+func (m *Model) spansOf(group int, spans []compute.Span) []compute.Span {
+	a := &m.act
+	first := len(a.spans)
+	for i, p := range spans {
+		b := a.owners[i]
+		p.Blocks, p.Own = b.seq.kv.Of[group][:len(p.Blocks)], b.own[group][:len(p.Own)]
+		a.spans = append(a.spans, p)
+	}
+	return a.spans[first:]
 }
 
 // runAll computes hidden states and logits. It reports false if ctx ended before that was done.
@@ -269,15 +294,16 @@ func (m *Model) runAll(ctx context.Context, o *Output, rows int) bool {
 	if m.can.Replay != nil {
 		ctx = context.Background() // nothing has run yet: Sync looks
 	}
-	r := 0
-	for i := range a.steps {
-		if !m.run(ctx, &a.steps[i], r, o, len(a.steps) == 1) {
+	r, groups := 0, m.groups()
+	for i := 0; i < len(a.steps); i += groups {
+		n := a.steps[i].Rows
+		if !m.run(ctx, a.steps[i:i+groups], r, o, len(a.steps) == groups) {
 			return false
 		}
-		if p := o.seg[0].in.Ahead; p != nil && !m.level(o, p, r, a.steps[i].Rows) {
+		if p := o.seg[0].in.Ahead; p != nil && !m.level(o, p, r, n) {
 			return true
 		}
-		r += a.steps[i].Rows
+		r += n
 	}
 	n := len(o.want)
 	if n == 0 {
@@ -308,12 +334,12 @@ func (m *Model) runAll(ctx context.Context, o *Output, rows int) bool {
 	return true
 }
 
-// run computes the hidden states of one step: the rows of the pass from r on. It reports false
+// run computes the hidden states of one step, given for every group of layers: the rows of the pass from r on. It reports false
 // if ctx ended before that was done. It looks several times in a layer, since a product over many
 // rows of a large model may take a second.
-func (m *Model) run(ctx context.Context, s *compute.Step, r int, o *Output, whole bool) bool {
-	a, q, n := &m.act, m.q, s.Rows
-	m.rec.Step(len(s.Spans))
+func (m *Model) run(ctx context.Context, steps []compute.Step, r int, o *Output, whole bool) bool {
+	a, q, n := &m.act, m.q, steps[0].Rows
+	m.rec.Step(len(steps[0].Spans))
 	switch {
 	case m.fusion != nil:
 		m.fuse(r, n)
@@ -340,7 +366,7 @@ func (m *Model) run(ctx context.Context, s *compute.Step, r int, o *Output, whol
 		case y.rec != nil:
 			att = m.rec.Run(a.x, y.rec, n)
 		case y.mla != nil:
-			att = m.mla.Run(a.x, y.mla, m.kv, y.kv, &y.attn, s)
+			att = m.mla.Run(a.x, y.mla, m.kv, y.kv.Layer, &y.attn, &steps[y.kv.Group])
 		case m.fusion != nil && i == 0:
 			q.Linear(a.qkv, a.in, &y.qkv, compute.Store, n)
 		default:
@@ -351,7 +377,7 @@ func (m *Model) run(ctx context.Context, s *compute.Step, r int, o *Output, whol
 			m.can.Variants.NormColumns(a.qkv, m.spec.Heads*m.spec.HeadDim, y.kNorm, n)
 		}
 		if y.qkv.W != nil {
-			q.Attend(att, a.qkv, m.kv, y.kv, &y.attn, s)
+			q.Attend(att, a.qkv, m.kv, y.kv.Layer, &y.attn, &steps[y.kv.Group])
 		}
 		if y.gate.W != nil {
 			m.rec.Gate(att, a.x, &y.gate, n)

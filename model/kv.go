@@ -3,25 +3,32 @@ package model
 import (
 	"context"
 	"fmt"
-	"slices"
 
+	"talf/model/internal/kvpool"
 	"talf/model/internal/recur"
 	"talf/tree"
 )
 
-// PositionBytes returns the bytes of KV cache per position, in all layers together.
-func (m *Model) PositionBytes() int64 {
+// BlockBytes returns the bytes of a block of the KV pool.
+func (m *Model) BlockBytes() int64 {
 	c := m.kv.Config()
-	return int64(c.Layers*c.KVHeads*(c.HeadDim+c.ValueDim())) * int64(c.Type.Size())
+	return blockLen * int64(c.Layers*c.KVHeads*(c.HeadDim+c.ValueDim())) * int64(c.Type.Size())
 }
+
+// PositionBytes returns the bytes of KV cache per position, in all layers together. Layers with a
+// window keep fewer positions than others.
+func (m *Model) PositionBytes() int64 { return m.BlockBytes() / blockLen * int64(m.groups()) }
+
+// groups returns the number of groups of layers that have blocks of their own.
+func (m *Model) groups() int { return len(m.layout.Windows) }
 
 // A Seq is one sequence: its committed positions and their KV blocks.
 type Seq struct {
 	m      *Model
 	n      int
-	blocks []int32 // of [0,n), and of the tip's nodes while the tip is open
-	tip    Branch  // the branch at the end
-	open   int     // open branches, including the tip
+	kv     kvpool.Table
+	tip    Branch // the branch at the end
+	open   int    // open branches, including the tip
 	closed bool
 	dst    []int32 // destinations of a commit's moves, until the next Sync
 	src    []int32
@@ -31,31 +38,20 @@ type Seq struct {
 }
 
 // NewSeq returns an empty sequence.
-func (m *Model) NewSeq() *Seq { return &Seq{m: m, rec: m.rec.NewSeq()} }
+func (m *Model) NewSeq() *Seq {
+	return &Seq{m: m, kv: kvpool.NewTable(&m.blocks, &m.layout, m.spec.Draft), rec: m.rec.NewSeq()}
+}
 
 // Len returns the number of committed positions.
 func (s *Seq) Len() int { return s.n }
 
-func nblocks(positions int) int { return (positions + blockLen - 1) / blockLen }
-
-// trim gives back the blocks after the committed positions.
-func (s *Seq) trim() {
-	keep := nblocks(s.n)
-	for i := keep; i < len(s.blocks); i++ {
-		s.m.blocks.Put(s.blocks[i])
-	}
-	s.blocks = s.blocks[:keep]
-}
+func nblocks(positions int) int { return kvpool.Blocks(positions) }
 
 // Fork returns a sequence that shares s's full blocks. The first of the two that writes
 // to the tail block copies it.
 func (s *Seq) Fork() *Seq {
 	s.check()
-	f := &Seq{m: s.m, n: s.n, blocks: append([]int32(nil), s.blocks[:nblocks(s.n)]...), rec: s.rec.Fork()}
-	for _, b := range f.blocks {
-		s.m.blocks.Share(b)
-	}
-	return f
+	return &Seq{m: s.m, n: s.n, kv: s.kv.Fork(s.n), rec: s.rec.Fork()}
 }
 
 // Truncate drops the positions from n on. It panics while a branch is open, and unless Resume(n) is n.
@@ -64,17 +60,13 @@ func (s *Seq) Truncate(n int) {
 	if n < 0 || n > s.n || s.open > 0 {
 		panic(fmt.Sprintf("model: Truncate(%d) of %d positions with %d branches open", n, s.n, s.open))
 	}
+	if at := s.kv.Resume(n); n < s.n && at != n {
+		panic(fmt.Sprintf("model: Truncate(%d) of %d positions: a layer with a window has given back what it sees there, the next place is after %d", n, s.n, at))
+	}
 	s.rec.Truncate(n)
 	s.n = n
-	s.trim()
+	s.kv.Cut(n)
 }
-
-// Resume returns the largest length, at most n, to which the sequence can be truncated: n unless the model
-// has recurrent layers, whose states are there after few positions.
-func (s *Seq) Resume(n int) int { return s.rec.Resume(n) }
-
-// KeepPast lets branches begin at the positions that are committed from now on, whatever the model's layers.
-func (s *Seq) KeepPast() { s.rec.KeepPast() }
 
 // Close gives the blocks back and drops the branch at the end, if one is open.
 func (s *Seq) Close() {
@@ -85,7 +77,7 @@ func (s *Seq) Close() {
 		s.tip.Drop()
 	}
 	s.n = 0
-	s.trim()
+	s.kv.Trim(0)
 	s.rec.Close()
 	s.closed = true
 	s.m.blocks.Closed()
@@ -101,11 +93,11 @@ func (s *Seq) check() {
 // may be open on a sequence. A branch must not be used after Commit or Drop, because
 // its memory is reused for the next one.
 type Branch struct {
-	seq  *Seq    // nil when closed
-	base int     // position of node 0
-	keep int     // leading nodes whose rows were committed before: 0 or 1
-	ran  int     // nodes [0,ran) have run
-	own  []int32 // slot of every node that ran
+	seq  *Seq      // nil when closed
+	base int       // position of node 0
+	keep int       // leading nodes whose rows were committed before: 0 or 1
+	ran  int       // nodes [0,ran) have run
+	own  [][]int32 // [groups] slot of every node that ran
 	tip  bool
 	tree *tree.Tree // of the last pass
 	pass int
@@ -123,6 +115,7 @@ func (s *Seq) Branch(prefix int) *Branch {
 	if prefix == s.n {
 		return s.atEnd(prefix, 0)
 	}
+	s.checkPast(prefix)
 	return s.label(prefix)
 }
 
@@ -134,10 +127,13 @@ func (s *Seq) BranchPast(pos int) *Branch {
 	if pos < 0 || pos >= s.n {
 		panic(fmt.Sprintf("model: BranchPast(%d) of a sequence of %d", pos, s.n))
 	}
+	s.checkPast(pos)
 	b := s.label(pos)
 	b.keep, b.ran = 1, 1
 	b.rec.Open(s.rec, pos, 1, false)
-	b.own = append(b.own, s.slot(pos))
+	for g := range b.own {
+		b.own[g] = append(b.own[g], s.kv.Slot(g, pos))
+	}
 	return b
 }
 
@@ -150,7 +146,7 @@ func (s *Seq) label(prefix int) *Branch {
 	} else {
 		b = new(Branch)
 	}
-	*b = Branch{seq: s, base: prefix, own: b.own[:0], rec: b.rec}
+	*b = Branch{seq: s, base: prefix, own: kvpool.NoSlots(s.m.groups(), b.own), rec: b.rec}
 	b.rec.Open(s.rec, prefix, 0, false)
 	s.open++
 	return b
@@ -174,28 +170,19 @@ func (s *Seq) atEnd(base, keep int) *Branch {
 	if s.tip.seq != nil {
 		panic("model: a second branch at the end of a sequence")
 	}
-	s.tip = Branch{seq: s, base: base, keep: keep, ran: keep, own: s.tip.own[:0], tip: true, rec: s.tip.rec}
+	s.tip = Branch{seq: s, base: base, keep: keep, ran: keep, own: kvpool.NoSlots(s.m.groups(), s.tip.own), tip: true, rec: s.tip.rec}
 	s.tip.rec.Open(s.rec, base, keep, true)
 	s.open++
 	return &s.tip
 }
 
-// needs returns the blocks that a pass over nodes [0,n) of the branch takes: whole ones, the
+// needs returns the blocks that a pass over nodes [0,n) of the branch takes in a group: whole ones, the
 // tail block if it is shared with another sequence and has to be copied, and scratch slots.
-func (b *Branch) needs(n int) (whole int, tail int32, slots int) {
+func (b *Branch) needs(g, n int) (whole int, tail int32, slots int) {
 	if !b.tip {
-		return 0, -1, max(0, n-len(b.own))
+		return 0, -1, max(0, n-len(b.own[g]))
 	}
-	return max(0, nblocks(b.base+n)-len(b.seq.blocks)), b.seq.shared(), 0
-}
-
-// shared returns the block that holds the last positions if the next position goes there too
-// and another sequence has it as well, or −1.
-func (s *Seq) shared() int32 {
-	if i := s.n / blockLen; s.n%blockLen != 0 && s.m.blocks.Refs(s.blocks[i]) > 1 {
-		return s.blocks[i]
-	}
-	return -1
+	return b.seq.kv.More(g, b.base+n), b.seq.kv.Shared(g, b.seq.n), 0
 }
 
 // BlocksFor returns the number of blocks that the sequence takes from the pool to run n more
@@ -207,48 +194,34 @@ func (s *Seq) BlocksFor(n int) int {
 	if n <= 0 {
 		return 0
 	}
-	take := max(0, nblocks(s.n+n)-len(s.blocks)) + s.rec.Needs()
-	if s.shared() >= 0 {
-		take++
-	}
-	return take
+	return s.rec.Needs() + s.kv.Takes(s.n, n)
 }
 
 // Blocks returns the number of blocks that the sequence holds, and how many of them it shares with
 // no other: closing it frees these.
 func (s *Seq) Blocks() (held, own int) {
-	held, own = s.rec.Blocks()
-	for _, b := range s.blocks {
-		if s.m.blocks.Refs(b) == 1 {
-			own++
-		}
-	}
-	return held + len(s.blocks), own
+	states, mine := s.rec.Blocks()
+	held, own = s.kv.Blocks()
+	return held + states, own + mine
 }
 
-// needs returns the blocks that a pass takes. Of several sequences that share a tail block, and
-// nobody else does, the last one to write keeps it.
+// needs returns the blocks that a pass takes.
 func (m *Model) needs(batch []Segment) int {
 	take, slots := 0, 0
 	tails := m.tails[:0]
 	for i := range batch {
-		whole, tail, n := batch[i].Rows.needs(batch[i].Tree.Len())
-		take += whole + batch[i].Rows.rec.Needs()
-		slots += n
-		if tail >= 0 {
-			tails = append(tails, tail)
+		take += batch[i].Rows.rec.Needs()
+		for g := range m.groups() {
+			whole, tail, n := batch[i].Rows.needs(g, batch[i].Tree.Len())
+			take += whole
+			slots += n
+			if tail >= 0 {
+				tails = append(tails, tail)
+			}
 		}
 	}
 	m.tails = tails
-	slices.Sort(tails)
-	for i := 0; i < len(tails); {
-		n := 1
-		for i+n < len(tails) && tails[i+n] == tails[i] {
-			n++
-		}
-		take += min(n, m.blocks.Refs(tails[i])-1)
-		i += n
-	}
+	take += m.blocks.Copies(tails)
 	return take + nblocks(max(0, slots-m.blocks.Room()))
 }
 
@@ -257,40 +230,45 @@ func (b *Branch) reserve(n int) error {
 	s := b.seq
 	pool := &s.m.blocks
 	if !b.tip {
-		if b.keep == 1 { // the sequence may have replaced a block that it shared
-			b.own[0] = s.slot(b.base)
-		}
-		for len(b.own) < n {
-			b.own = append(b.own, pool.Slot())
+		for g := range b.own {
+			if b.keep == 1 { // the sequence may have replaced a block that it shared
+				b.own[g][0] = s.kv.Slot(g, b.base)
+			}
+			for len(b.own[g]) < n {
+				b.own[g] = append(b.own[g], pool.Slot())
+			}
 		}
 		return nil
 	}
-	if old := s.shared(); old >= 0 { // copy it before the first write
-		id := pool.Get()
-		var dst, src [blockLen]int32
-		for j := range dst {
-			dst[j], src[j] = id*blockLen+int32(j), old*blockLen+int32(j)
+	for g := range b.own {
+		if err := s.unshare(g); err != nil {
+			return err
 		}
-		s.m.q.MoveKV(s.m.kv, dst[:], src[:])
-		if err := s.m.q.Sync(context.Background()); err != nil {
-			pool.Put(id)
-			return fmt.Errorf("copy KV block: %w", err)
+		s.kv.Extend(g, b.base+n)
+		b.own[g] = b.own[g][:0]
+		for p := b.base; p < b.base+n; p++ {
+			b.own[g] = append(b.own[g], s.kv.Slot(g, p))
 		}
-		pool.Put(old)
-		s.blocks[s.n/blockLen] = id
-	}
-	for len(s.blocks) < nblocks(b.base+n) {
-		s.blocks = append(s.blocks, pool.Get())
-	}
-	b.own = b.own[:0]
-	for p := b.base; p < b.base+n; p++ {
-		b.own = append(b.own, s.slot(p))
 	}
 	return nil
 }
 
-// slot returns the slot of position p.
-func (s *Seq) slot(p int) int32 { return s.blocks[p/blockLen]*blockLen + int32(p%blockLen) }
+// unshare copies the last block of a group before the first write to it, if another sequence has it, too.
+func (s *Seq) unshare(g int) error {
+	old := s.kv.Shared(g, s.n)
+	if old < 0 {
+		return nil
+	}
+	id := s.m.blocks.Get()
+	s.m.q.MoveKV(s.m.kv, kvpool.Slots(id), kvpool.Slots(old))
+	if err := s.m.q.Sync(context.Background()); err != nil {
+		s.m.blocks.Put(id)
+		return fmt.Errorf("copy KV block: %w", err)
+	}
+	s.m.blocks.Put(old)
+	s.kv.Of[g][s.n/blockLen] = id
+	return nil
+}
 
 // Len returns the number of nodes that have run.
 func (b *Branch) Len() int { return b.ran }
@@ -322,9 +300,11 @@ func (b *Branch) Commit(path []int) error {
 	// Parents come first, so path[i] ≥ i: a row moves down or stays, and no row is
 	// overwritten before it has moved.
 	s.dst, s.src = s.dst[:0], s.src[:0]
-	for i, n := range path {
-		if n != i {
-			s.dst, s.src = append(s.dst, b.own[i]), append(s.src, b.own[n])
+	for _, own := range b.own {
+		for i, n := range path {
+			if n != i {
+				s.dst, s.src = append(s.dst, own[i]), append(s.src, own[n])
+			}
 		}
 	}
 	if len(s.dst) > 0 {
@@ -332,6 +312,7 @@ func (b *Branch) Commit(path []int) error {
 	}
 	s.n = max(s.n, b.base+len(path))
 	b.close()
+	s.kv.GiveBack(s.n)
 	return nil
 }
 
@@ -353,12 +334,14 @@ func (b *Branch) close() {
 	b.rec.Close()
 	b.seq, b.tree = nil, nil
 	if b.tip {
-		s.trim()
+		s.kv.Trim(s.n)
 		return
 	}
-	for _, slot := range b.own[b.keep:] { // a kept row belongs to the sequence
-		s.m.blocks.PutSlot(slot)
+	for g, own := range b.own {
+		for _, slot := range own[min(b.keep, len(own)):] { // a kept row belongs to the sequence
+			s.m.blocks.PutSlot(slot)
+		}
+		b.own[g] = own[:0]
 	}
-	b.own = b.own[:0]
 	s.m.spare = append(s.m.spare, b)
 }

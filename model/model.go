@@ -44,7 +44,8 @@ type Options struct {
 	// them has to be there, too, when Positions are reserved.
 	LogitRows int
 	// KVBlocks is the capacity of the KV pool, which all sequences, branches and kept
-	// prefixes share, in blocks of compute.BlockLen positions. 0 is half of the memory that
+	// prefixes share, in blocks of compute.BlockLen positions of a group of layers: of all
+	// layers, unless some have a window and others none or another. 0 is half of the memory that
 	// the model leaves, where the device accounts for memory; a draft head then has
 	// as many blocks as its target.
 	KVBlocks int
@@ -115,6 +116,8 @@ type Model struct {
 
 	ropeRows int // positions in the rotary table that the layers share
 	kv       compute.KV
+	layout   kvpool.Layout
+	places   []kvpool.Place // of the keys and values of every layer
 	blocks   kvpool.Pool
 	spare    []*Branch // labelling branches, for reuse
 	tails    []int32   // tail blocks that a pass has to copy
@@ -139,7 +142,7 @@ type layer struct {
 	mla  *mla.Layer     // in place of qkv, or nil
 	rec  *recur.Layer   // in place of qkv and attention, or nil
 	gate compute.Linear // [Heads·HeadDim][Hidden] of attention's output, or none
-	kv   int            // index among the layers with keys and values
+	kv   kvpool.Place   // of its keys and values
 
 	qNorm, kNorm    *compute.Norm // of all queries and of all keys, or nil
 	oNorm, downNorm *compute.Norm // [Hidden] of what is added to the residual stream, or nil
@@ -226,7 +229,7 @@ func NewDraft(spec *arch.Spec, set *safetensors.Set, target *Model, opt Options)
 		return nil, fmt.Errorf("%s: vocab_size is %d, but the target's is %d", set.Name, spec.Vocab, t.Vocab)
 	}
 	if opt.KVBlocks == 0 {
-		opt.KVBlocks = target.blocks.Most()
+		opt.KVBlocks = target.blocks.Most() / max(1, target.layout.Full()) // as many positions as the target's longest text
 	}
 	if m, err = newModel(spec, set, target.dev, opt); err != nil {
 		return nil, err
@@ -270,6 +273,7 @@ func newModel(spec *arch.Spec, set *safetensors.Set, dev compute.Device, opt Opt
 	if what := spec.Variant(); what != "" && m.can.Variants == nil {
 		return nil, fmt.Errorf("%s: %s models have %s, which %s does not have yet: use the CPU", set.Name, spec.Arch, what, dev.Name())
 	}
+	m.layout, m.places = footprint.Layout(spec)
 	var err error
 	if m.kv, err = dev.NewKV(footprint.KVConfig(spec, opt.KV)); err != nil {
 		return nil, fmt.Errorf("make KV store: %w", err)

@@ -26,7 +26,7 @@ func (m *Model) setAside() error {
 	if m.dev.Abilities().Plan == nil || m.opt.Positions == 0 {
 		return nil
 	}
-	if err := m.blocks.Grow(nblocks(m.opt.Positions)); err != nil {
+	if err := m.blocks.Grow(m.layout.Takes(0, m.opt.Positions, min(m.opt.Positions, m.opt.MaxRows))); err != nil {
 		return err
 	}
 	if err := m.growRope(min(m.opt.Positions, m.spec.MaxPos)); err != nil {

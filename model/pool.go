@@ -16,26 +16,20 @@ var ErrKVFull = kvpool.ErrFull
 type KVFullError = kvpool.FullError
 
 // KVStats describe a model's KV pool, in blocks.
-type KVStats struct {
-	BlockTokens int // positions of a block
-	Total       int // blocks that all sequences together may take
-	Used        int // blocks of sequences, kept prefixes and branches
-	Free        int // Total − Used
-	State       int // blocks that the states of a sequence count as, which those of recurrent layers have
-	Held        int // blocks that take memory, in use or not, where the device gives memory back
-}
+type KVStats = kvpool.Stats
 
 // KV returns the state of the pool.
 func (m *Model) KV() KVStats {
-	b := &m.blocks
-	return KVStats{BlockTokens: blockLen, Total: b.Most(), Used: b.Used(), Free: b.Most() - b.Used(), State: m.rec.Worth(), Held: b.Held()}
+	s := m.blocks.Stats(&m.layout)
+	s.State = m.rec.Worth()
+	return s
 }
 
 // PoolBytes returns the memory that the pool takes when all of its blocks are in use, less what it
 // holds already.
 func (m *Model) PoolBytes() int64 {
 	s := m.KV()
-	return int64(max(0, s.Total-s.Held)) * blockLen * m.PositionBytes()
+	return int64(max(0, s.Total-s.Held)) * m.BlockBytes()
 }
 
 // ReleaseKV gives the memory of all blocks that are not in use back to the system. The pool does

@@ -33,7 +33,7 @@ func TestAFullPoolRefusesAPassBeforeItBegins(t *testing.T) {
 	must[*model.Output](t)(first.Append(ctx, text[:50], nil, model.WantNone))  // 2 blocks
 	must[*model.Output](t)(second.Append(ctx, text[:31], nil, model.WantNone)) // 1 block
 	before := m.KV()
-	if want := (model.KVStats{BlockTokens: compute.BlockLen, Total: 4, Used: 3, Free: 1, Held: before.Held}); before != want {
+	if want := (model.KVStats{BlockTokens: compute.BlockLen, Total: 4, Used: 3, Free: 1, Held: before.Held, Layout: before.Layout}); before != want {
 		t.Fatalf("pool %+v, want %+v", before, want)
 	}
 	if n := second.BlocksFor(1); n != 0 {

@@ -355,12 +355,7 @@ func (l *loader) layers() {
 		if l.err != nil {
 			return
 		}
-		y := layer{attn: compute.Attention{RotDim: s.RotatedIn(i), Window: s.Window(i), Scale: s.AttnScale, Cap: s.AttnCap}}
-		for j := range i {
-			if !s.Delta.On(j) {
-				y.kv++
-			}
-		}
+		y := layer{kv: l.m.places[i], attn: compute.Attention{RotDim: s.RotatedIn(i), Window: s.Window(i), Scale: s.AttnScale, Cap: s.AttnCap}}
 		switch {
 		case s.Delta.On(i):
 			y.rec = l.recurrent(i)

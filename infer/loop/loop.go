@@ -101,6 +101,7 @@ type Loop struct {
 	pace   pacer
 	budget *budget.Budget // of drafts; nil if each request has its own
 	failed int            // steps in a row
+	chunk  int            // most tokens of a prompt in a pass
 }
 
 // mostRows bounds the drafted nodes of a pass, each of which has a row of logits.
@@ -112,7 +113,7 @@ func New(e *infer.Engine, c Config) (*Loop, error) {
 		return nil, err
 	}
 	l := &Loop{
-		engine: e, config: c,
+		engine: e, config: c, chunk: e.Config.PrefillChunk,
 		own: make(chan struct{}, 1), wake: make(chan struct{}, 1), closed: make(chan struct{}),
 	}
 	if c.Global {
@@ -184,14 +185,12 @@ func (l *Loop) refusal(req *infer.Request) error {
 	case kv.Total > 0:
 		// The last token needs no position of its own.
 		most := min(len(req.Prompt)+req.MaxTokens, l.engine.Target.Shape().MaxLen) - 1
-		if need := blocks(most, kv.BlockTokens); need > kv.Total {
+		if need := kv.Takes(0, most, l.chunk); need > kv.Total {
 			return fmt.Errorf("%w: %d tokens take %d blocks of %d", ErrTooLarge, most, need, kv.Total)
 		}
 	}
 	return nil
 }
-
-func blocks(positions, of int) int { return (positions + of - 1) / of }
 
 func (l *Loop) signal() {
 	select {

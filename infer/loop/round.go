@@ -204,13 +204,12 @@ func (l *Loop) fits(h *Handle) bool {
 	taken := 0
 	for _, r := range l.running {
 		n := r.length()
-		taken += blocks(n+r.seq.Tree(), kv.BlockTokens) - blocks(n-1-r.seq.Pending(), kv.BlockTokens) + 1
+		taken += kv.Takes(n-1-r.seq.Pending(), n+r.seq.Tree(), l.chunk) + 1
 	}
-	need := blocks(h.length()+1, kv.BlockTokens) + 1 + kv.State
-	if free := kv.Free - taken; need > free {
+	need := func(from int) int { return kv.Takes(from, h.length()+1, l.chunk) + 1 + kv.State }
+	if free := kv.Free - taken; need(0) > free {
 		// What a kept prefix has of it is there already.
-		need -= l.match(h) / kv.BlockTokens
-		return need <= free
+		return need(l.match(h)/kv.BlockTokens*kv.BlockTokens) <= free
 	}
 	return true
 }

@@ -17,6 +17,10 @@ type Limit struct {
 	// were computed side by side are not noticed.
 	Bytes    int64
 	PerToken int64 // bytes of a token
+	// PerWindow are the bytes of these that layers with a window take. Of each sequence they keep at most
+	// Window tokens.
+	PerWindow int64
+	Window    int
 	// TenantBytes, if not 0, bounds the sequences of one tenant, whose oldest go first.
 	TenantBytes int64
 }
@@ -49,6 +53,7 @@ type node[T any] struct {
 	at    *list.Element      // of a leaf, in the order of use
 	who   string             // of a root: its tenant
 	size  int                // of a root: tokens below it
+	seqs  int                // of a root: sequences below it
 	value T                  // of a leaf
 	last  uint64             // when this leaf, or the last of those below, was used
 }
@@ -67,11 +72,25 @@ func Of(m *model.Model, entries int) *Cache[*model.Seq] {
 
 // LimitOf allows up to entries sequences of m, which take at most half of its KV pool.
 func LimitOf(m *model.Model, entries int) Limit {
-	per, kv := m.PositionBytes(), m.KV()
+	kv := m.KV()
 	if kv.State > 0 { // a kept sequence has states, too, which take another quarter at most
 		entries = min(entries, max(1, kv.Total/(4*kv.State)))
 	}
-	return Limit{Entries: entries, Bytes: max(1, int64(kv.Total)*int64(kv.BlockTokens)/2*per), PerToken: per}
+	l := Limit{Entries: entries, Bytes: max(1, int64(kv.Total)*m.BlockBytes()/2), PerToken: m.PositionBytes()}
+	if groups := len(kv.Layout.Windows); kv.Layout.Windowed() {
+		l.PerWindow = l.PerToken / int64(groups) * int64(groups-kv.Layout.Full())
+		l.Window = kv.Layout.Window()
+	}
+	return l
+}
+
+// size returns the bytes of sequences with so many tokens.
+func (l *Limit) size(tokens, sequences int) int64 {
+	n := int64(tokens) * l.PerToken
+	if gone := tokens - sequences*l.Window; l.Window > 0 && gone > 0 {
+		n -= int64(gone) * l.PerWindow
+	}
+	return n
 }
 
 // EvictBlocks drops the least recently used sequences of m until n blocks of its KV pool have been
@@ -129,6 +148,9 @@ func (c *Cache[T]) Len() int { return c.used.Len() }
 // Tokens returns the number of tokens, counting shared prefixes once.
 func (c *Cache[T]) Tokens() int { return c.tokens }
 
+// Size returns the bytes of all sequences, as the limit counts them.
+func (c *Cache[T]) Size() int64 { return c.limit.size(c.tokens, c.Len()) }
+
 // Match is MatchOf for the tenant "".
 func (c *Cache[T]) Match(tokens []int32) int { return c.MatchOf("", tokens) }
 
@@ -155,6 +177,13 @@ func (c *Cache[T]) FindOf(tenant string, tokens []int32) (value T, n int) {
 	}
 	c.use(leaf)
 	return leaf.value, n
+}
+
+// Shared returns the largest number of leading tokens that a sequence of a tenant shares, whether or not it can be
+// continued there.
+func (c *Cache[T]) Shared(tenant string, tokens []int32) int {
+	_, _, n := c.walk(c.roots[tenant], tokens)
+	return n
 }
 
 // best returns the sequence of those that share most leading tokens which can be continued after most of them. So
@@ -196,7 +225,7 @@ func (c *Cache[T]) PutOf(tenant string, tokens []int32, value T) {
 	root := c.roots[tenant]
 	at, off, n := c.walk(root, tokens)
 	rest := tokens[n:]
-	bytes := int64(len(tokens)) * c.limit.PerToken
+	bytes := c.limit.size(len(tokens), 1)
 	switch {
 	case len(rest) == 0: // nothing to store, or a sequence begins with it
 		if len(tokens) > 0 {
@@ -225,12 +254,13 @@ func (c *Cache[T]) PutOf(tenant string, tokens []int32, value T) {
 		}
 		at.kids[rest[0]] = leaf
 		leaf.at = c.used.PushFront(leaf)
+		root.seqs++
 		at = leaf
 	}
 	c.tokens += len(rest)
 	root.size += len(rest)
 	c.use(at)
-	for over(int64(root.size)*c.limit.PerToken, c.limit.TenantBytes) {
+	for over(c.limit.size(root.size, root.seqs), c.limit.TenantBytes) {
 		c.evict(c.oldest(root))
 	}
 	c.shrink()
@@ -276,6 +306,7 @@ func (c *Cache[T]) remove(leaf *node[T]) {
 	c.used.Remove(leaf.at)
 	c.tokens -= len(leaf.run)
 	root.size -= len(leaf.run)
+	root.seqs--
 	delete(up.kids, leaf.run[0])
 	for at := up; at != nil; at = at.up {
 		at.last = 0
@@ -312,7 +343,7 @@ func (x *node[T]) tokens() []int32 {
 
 // shrink evicts down to the limit.
 func (c *Cache[T]) shrink() {
-	for c.Len() > c.limit.Entries || over(int64(c.tokens)*c.limit.PerToken, c.limit.Bytes) {
+	for c.Len() > c.limit.Entries || over(c.Size(), c.limit.Bytes) {
 		if !c.Evict() {
 			return
 		}

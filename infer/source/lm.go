@@ -89,12 +89,14 @@ func (l *LM) OpenOf(id infer.SeqID, tenant string, prompt []int32, keep int) err
 	for _, t := range prompt[:keep+1] {
 		s.tokens = append(s.tokens, l.vocab.spell(t)...)
 	}
-	if k, n := l.kept.FindOf(tenant, s.tokens); n > 0 {
+	k, n := l.kept.FindOf(tenant, s.tokens)
+	if n > 0 {
 		s.seq = k.Fork()
 		s.seq.Truncate(n)
 	} else {
 		s.seq = l.m.NewSeq()
 	}
+	prefix.Mark(l.kept, tenant, s.tokens, n, s.seq)
 	l.open[id] = s
 	return nil
 }

@@ -82,7 +82,7 @@ func (e *engine) Collect(out chan<- prometheus.Metric) {
 		usage = 1 - float64(s.KV.Free)/float64(s.KV.Total)
 	}
 	gauge(cacheUsage, usage)
-	gauge(cacheInfo, 1, strconv.Itoa(s.KV.BlockTokens), strconv.Itoa(s.KV.Total))
+	gauge(cacheInfo, 1, strconv.Itoa(s.KV.BlockTokens), strconv.Itoa(s.KV.Positions(0)/max(1, s.KV.BlockTokens)))
 
 	var all loop.Drafting
 	for _, name := range slices.Sorted(maps.Keys(s.Methods)) {

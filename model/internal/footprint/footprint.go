@@ -69,7 +69,8 @@ func Of(spec *arch.Spec, dev compute.Planner, opt Options) Footprint {
 	}
 	h, q := spec.Hidden, spec.Heads*spec.HeadDim
 	shape := KVConfig(spec, opt.KV)
-	f.KV = dev.KVBytes(shape, nblocks(opt.Positions)) + 8*int64(spec.Delta.StateElements()) // of one sequence, and before it
+	layout, _ := Layout(spec)
+	f.KV = dev.KVBytes(shape, layout.Takes(0, opt.Positions, min(opt.Positions, opt.MaxRows))) + 8*int64(spec.Delta.StateElements()) // of one sequence, and before it
 	rows := int64(opt.MaxRows)
 	// The residual stream, its norm and two passes' hidden states; projections,
 	// attention and the feed-forward network; a head's inputs.
@@ -104,16 +105,38 @@ func (o *Options) packed(name string) compute.DType {
 	return o.Weights
 }
 
-// KVConfig returns the shape of a model's keys and values.
+// Layout returns how the blocks of a model's KV pool divide its layers with keys and values, and where
+// those of each layer are.
+func Layout(spec *arch.Spec) (kvpool.Layout, []kvpool.Place) {
+	windows, layers := make([]int, 0, spec.Layers), make([]int, 0, spec.Layers)
+	for i := range spec.Layers {
+		if spec.Delta.On(i) {
+			continue
+		}
+		layers = append(layers, i)
+		w := spec.Window(i)
+		if w >= spec.MaxPos {
+			w = 0 // which no text fills
+		}
+		windows = append(windows, w)
+	}
+	layout, of := kvpool.Arrange(windows)
+	places := make([]kvpool.Place, spec.Layers)
+	for i, p := range of {
+		places[layers[i]] = p
+	}
+	return layout, places
+}
+
+// KVConfig returns the shape of a model's keys and values in blocks of its Layout.
 func KVConfig(spec *arch.Spec, as compute.DType) compute.KVConfig {
-	c := compute.KVConfig{Layers: spec.Layers - spec.Delta.Count(), KVHeads: spec.KVHeads, HeadDim: spec.HeadDim, Type: as}
+	l, _ := Layout(spec)
+	c := compute.KVConfig{Layers: l.Layers, KVHeads: spec.KVHeads, HeadDim: spec.HeadDim, Type: as}
 	if spec.Latent.On() {
 		c.KVHeads, c.HeadDim, c.Latent = mla.Shape(spec)
 	}
 	return c
 }
-
-func nblocks(positions int) int { return (positions + compute.BlockLen - 1) / compute.BlockLen }
 
 // shortText is the number of positions that a model must have memory for on a device that reserves
 // none.
@@ -134,7 +157,8 @@ func Pool(spec *arch.Spec, dev compute.Device, opt Options) int {
 	opt.Positions = 0
 	left := (free - Of(spec, p, opt).Total()) / 2
 	blocks := left / p.KVBytes(KVConfig(spec, opt.KV), 1)
-	return int(min(max(blocks, int64(nblocks(min(shortText, spec.MaxPos)))), kvpool.Unbounded))
+	layout, _ := Layout(spec)
+	return int(min(max(blocks, int64(layout.Keeps(min(shortText, spec.MaxPos), true))), kvpool.Unbounded))
 }
 
 // Check refuses a model that is too large for its device before anything is loaded, and

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"math"
 	"math/bits"
+	"slices"
 
 	"talf/compute"
 )
@@ -134,6 +135,21 @@ func (b *Pool) Share(id int32) { b.refs[id]++ }
 
 // Refs returns the number of references to a block.
 func (b *Pool) Refs(id int32) int { return int(b.refs[id]) }
+
+// Copies returns the number of blocks that sequences take to write to these, which they share, and sorts them. Of
+// several sequences that share one, and nobody else does, the last one to write keeps it.
+func (b *Pool) Copies(tails []int32) (take int) {
+	slices.Sort(tails)
+	for i := 0; i < len(tails); {
+		n := 1
+		for i+n < len(tails) && tails[i+n] == tails[i] {
+			n++
+		}
+		take += min(n, b.Refs(tails[i])-1)
+		i += n
+	}
+	return take
+}
 
 // Most returns the number of blocks that the pool may have.
 func (b *Pool) Most() int { return b.most }
