@@ -3,34 +3,21 @@ package model
 import (
 	"talf/compute"
 	"talf/model/arch"
+	"talf/model/internal/stored"
 )
 
 // some returns the given rows of a matrix, or all rows if the list is nil.
 func (l *loader) some(want arch.Tensor, ids []int32) compute.Matrix {
-	rows, cols := want.Rows, want.Cols
 	t, dt := l.get(want)
 	if l.err != nil {
 		return compute.Matrix{}
 	}
-	all := l.rows(&t, dt, 0, rows)
+	all := l.rows(&t, dt, 0, want.Rows)
 	if l.err != nil || ids == nil {
 		return all
 	}
-	m := compute.Matrix{Rows: len(ids), Cols: cols, Type: dt, Block: all.Block}
-	cut := func(of []byte) []byte {
-		size := len(of) / rows
-		out := make([]byte, 0, len(ids)*size)
-		for _, id := range ids {
-			out = append(out, of[int(id)*size:][:size]...)
-		}
-		return out
-	}
-	m.Data = cut(all.Data)
-	if all.Scales != nil {
-		m.Scales = cut(all.Scales)
-	}
-	l.release(t.Name)
-	return m
+	defer l.release(t.Name)
+	return stored.Rows(&all, ids)
 }
 
 // DraftVocab returns the target's id of every token that a draft head predicts, in

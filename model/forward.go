@@ -278,8 +278,7 @@ func (m *Model) cut(batch []Segment, rows int) {
 
 // spansOf appends the spans of a group of layers, given those of the first.
 func (m *Model) spansOf(group int, spans []compute.Span) []compute.Span {
-	a := &m.act
-	first := len(a.spans)
+	a, first := &m.act, len(m.act.spans)
 	for i, p := range spans {
 		b := a.owners[i]
 		p.Blocks, p.Own = b.seq.kv.Of[group][:len(p.Blocks)], b.own[group][:len(p.Own)]

@@ -68,6 +68,31 @@ func (s *Seq) Truncate(n int) {
 	s.kv.Cut(n)
 }
 
+// Resume returns the largest length, at most n, to which the sequence can be truncated: n unless the model
+// has recurrent layers, whose states are there after few positions, or layers with windows, which keep what
+// tokens at its end see, and at its places.
+func (s *Seq) Resume(n int) int {
+	for n < s.n {
+		at := s.kv.Resume(s.rec.Resume(n))
+		if at == n {
+			break
+		}
+		n = at
+	}
+	return n
+}
+
+// KeepPast lets branches begin at the positions that are committed from now on, whatever the model's layers.
+func (s *Seq) KeepPast() {
+	s.kv.All = true
+	s.rec.KeepPast()
+}
+
+// KeepAt makes layers with windows keep what a token after n others sees, so that the sequence and its
+// forks can be truncated to n, or to slightly less, however long they are. It is for places where other texts
+// go on, and comes before the text has passed them. Of several places the sequence keeps the earliest and the two newest.
+func (s *Seq) KeepAt(n int) { s.kv.KeepAt(n) }
+
 // Close gives the blocks back and drops the branch at the end, if one is open.
 func (s *Seq) Close() {
 	if s.closed {
@@ -115,7 +140,6 @@ func (s *Seq) Branch(prefix int) *Branch {
 	if prefix == s.n {
 		return s.atEnd(prefix, 0)
 	}
-	s.checkPast(prefix)
 	return s.label(prefix)
 }
 
@@ -127,7 +151,6 @@ func (s *Seq) BranchPast(pos int) *Branch {
 	if pos < 0 || pos >= s.n {
 		panic(fmt.Sprintf("model: BranchPast(%d) of a sequence of %d", pos, s.n))
 	}
-	s.checkPast(pos)
 	b := s.label(pos)
 	b.keep, b.ran = 1, 1
 	b.rec.Open(s.rec, pos, 1, false)
@@ -139,13 +162,15 @@ func (s *Seq) BranchPast(pos int) *Branch {
 
 // label opens a branch that can only be dropped.
 func (s *Seq) label(prefix int) *Branch {
-	m := s.m
-	var b *Branch
-	if k := len(m.spare); k > 0 {
-		b, m.spare = m.spare[k-1], m.spare[:k-1]
-	} else {
-		b = new(Branch)
+	if s.kv.Resume(prefix) != prefix {
+		panic(fmt.Sprintf("model: a branch after %d of %d positions of a model with windows, without KeepPast", prefix, s.n))
 	}
+	m := s.m
+	if len(m.spare) == 0 {
+		m.spare = append(m.spare, new(Branch))
+	}
+	b := m.spare[len(m.spare)-1]
+	m.spare = m.spare[:len(m.spare)-1]
 	*b = Branch{seq: s, base: prefix, own: kvpool.NoSlots(s.m.groups(), b.own), rec: b.rec}
 	b.rec.Open(s.rec, prefix, 0, false)
 	s.open++

@@ -408,3 +408,14 @@ func (m *Model) host(role arch.Role) (x []float32, err error) {
 func (m *Model) Close() error { return m.set.Close() }
 
 var _ io.Closer = (*Model)(nil)
+
+// Bulk sets whether passes may use products that are faster for many rows but whose
+// bits depend on the other rows of the pass: good for labelling, not for decoding. It
+// returns the name of the library that computes them, or an error if the device has no
+// such products.
+func (m *Model) Bulk(on bool) (by string, err error) {
+	if m.can.Bulk == nil {
+		return "", errors.New("the device has no separate products for many rows")
+	}
+	return m.can.Bulk.Bulk(on)
+}

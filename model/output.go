@@ -253,3 +253,16 @@ func (a *activations) top(k int) *topBuf {
 	a.tops = append(a.tops, topBuf{k: k})
 	return &a.tops[len(a.tops)-1]
 }
+
+// ReadHiddenBF16 copies rows [row, row+len(dst)/(2·Hidden)) of the hidden states to
+// dst as bfloat16, and reports whether the device can.
+func (o *Output) ReadHiddenBF16(dst []byte, row int) bool {
+	q := o.m.can.BF16
+	if q == nil {
+		return false
+	}
+	h := o.m.spec.Hidden
+	o.check("hidden", row, (len(dst)/2+h-1)/h, o.rows)
+	q.ReadBF16(dst, o.Hidden, row*h)
+	return true
+}

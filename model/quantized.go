@@ -23,14 +23,9 @@ func FourBit(set *safetensors.Set) map[string]bool { return stored.FourBit(set) 
 
 // scales returns the scales of a quantised matrix [rows][cols].
 func (l *loader) scales(name string, rows, cols int) []byte {
-	name += ScaleSuffix
-	t, ok := l.m.set.Tensor(name)
-	blocks := (cols + compute.Q8Block - 1) / compute.Q8Block
-	switch {
-	case !ok:
-		l.fail("no tensor %q, want F16 scales of shape [%d %d] for an I8 matrix", name, rows, blocks)
-	case t.DType != "F16" || len(t.Shape) != 2 || t.Shape[0] != rows || t.Shape[1] != blocks:
-		l.fail("tensor %q is %s of shape %v, want F16 of shape [%d %d]", name, t.DType, t.Shape, rows, blocks)
+	data, err := stored.Scales(l.m.set, name+ScaleSuffix, rows, cols)
+	if err != nil {
+		l.fail("%v", err)
 	}
-	return t.Data
+	return data
 }
