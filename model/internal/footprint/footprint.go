@@ -25,6 +25,15 @@ type Options struct {
 	LogitRows int             // rows that have logits at one time; 0: PlanRows
 }
 
+// Blocks returns the blocks for Positions: of one text, or in labelling, which begins trees at all positions
+// and so gives nothing back, of all texts.
+func (o Options) Blocks(l *kvpool.Layout) int {
+	if o.LogitRows > 0 {
+		return len(l.Windows) * kvpool.Blocks(o.Positions)
+	}
+	return l.Takes(0, o.Positions, min(o.Positions, o.MaxRows))
+}
+
 // logitRows returns the rows that have logits at one time.
 func (o *Options) logitRows() int { return cmp.Or(o.LogitRows, PlanRows) }
 
@@ -70,7 +79,7 @@ func Of(spec *arch.Spec, dev compute.Planner, opt Options) Footprint {
 	h, q := spec.Hidden, spec.Heads*spec.HeadDim
 	shape := KVConfig(spec, opt.KV)
 	layout, _ := Layout(spec)
-	f.KV = dev.KVBytes(shape, layout.Takes(0, opt.Positions, min(opt.Positions, opt.MaxRows))) + 8*int64(spec.Delta.StateElements()) // of one sequence, and before it
+	f.KV = dev.KVBytes(shape, opt.Blocks(&layout)) + 8*int64(spec.Delta.StateElements()) // of one sequence, and before it
 	rows := int64(opt.MaxRows)
 	// The residual stream, its norm and two passes' hidden states; projections,
 	// attention and the feed-forward network; a head's inputs.
