@@ -46,7 +46,11 @@ const (
 
 	sound   = 0.7 // least share of requests that gained by drafts for the account to be bold, and by a draft model, its reading included, for one to be lent to
 	soundOf = 3   // requests that are taken to have done so before any has
-	starved = 8   // requests that could not pay for reading, one after another, before a draft model that nobody knows is lent to
+	// Plain rounds that the smallest draft may cost for requests to be expected to gain before any has told: in two of three
+	// rounds its first token would have to be right.
+	promising = 2. / 3
+
+	starved = 8 // requests that could not pay for reading, one after another, before a draft model that nobody knows is lent to
 )
 
 // funds returns how much the request can lose.
@@ -88,8 +92,14 @@ func gains(net float64) float64 {
 	return 0
 }
 
-// bold reports whether requests may be expected to gain.
-func (s *shared) bold() bool { return s.fortune.Value(s.hope, soundOf) >= sound }
+// bold reports whether requests may be expected to gain: by what others gained, and before any has told only where
+// prompts say that rows are cheap.
+func (s *shared) bold() bool {
+	if s.fortune.Of < 1 && firstDraft+s.row*(smallest-1) > promising {
+		return false
+	}
+	return s.fortune.Value(s.hope, soundOf) >= sound
+}
 
 // ahead returns how many tokens a request is expected to emit: as many as the shortest of recent ones,
 // since what ends early has lost a larger share.
@@ -102,7 +112,10 @@ func (s *shared) ahead() float64 {
 
 // lends returns what the request is lent so that c's draft model reads what has waited.
 func (a *chooser) lends(c *arm) float64 {
-	if c.won.Of == 0 && c.denied < starved && !a.shared.bold() || c.won.Value(1, soundOf) < sound {
+	switch {
+	case c.won.Value(1, soundOf) < sound:
+		return 0
+	case c.won.Of == 0 && c.denied < starved && !a.shared.bold():
 		return 0
 	}
 	return max(0, min(c.entry(a), lendShare*(a.prefill+a.ahead)-a.lent))

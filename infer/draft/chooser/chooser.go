@@ -9,6 +9,7 @@ import (
 
 	"talf/infer"
 	"talf/infer/draft/cost"
+	"talf/infer/experts"
 	"talf/tree"
 )
 
@@ -62,17 +63,18 @@ type chooser struct {
 
 	promptLen int
 	rounds    int
-	left      int     // tokens that the request may still emit
-	round     int     // tokens of the last round
-	backlog   int     // tokens that a draft model would read if it was asked in this round
-	perToken  float64 // plain rounds that the target needed for a token of the prompt
-	looked    bool    // candidates without a draft model have grown their trees in this round
-	steps     int     // passes of the draft model in this round
-	most      int     // of which it has at most so many
-	idle      int     // rounds since a candidate was chosen
-	drafted   bool    // some candidate was
-	earned    bool    // some candidate was since it was expected to pay, and not to try it or to measure
-	others    int     // rows of other sequences in the last pass
+	left      int          // tokens that the request may still emit
+	round     int          // tokens of the last round
+	backlog   int          // tokens that a draft model would read if it was asked in this round
+	perToken  float64      // plain rounds that the target needed for a token of the prompt
+	looked    bool         // candidates without a draft model have grown their trees in this round
+	steps     int          // passes of the draft model in this round
+	most      int          // of which it has at most so many
+	idle      int          // rounds since a candidate was chosen
+	drafted   bool         // some candidate was
+	earned    bool         // some candidate was since it was expected to pay, and not to try it or to measure
+	others    int          // rows of other sequences in the last pass
+	opened    experts.Read // by the last pass
 	meter     cost.Meter
 	spent     cost.Ratio // plain rounds per token
 	off       cost.Ratio // what passes with drafts cost more than they usually do
@@ -219,6 +221,9 @@ func (a *chooser) Grow(p *infer.Proposal, rows []infer.Row, ch infer.Chance) ([]
 		a.meter.Level = a.shared.level
 	}
 	a.prefilled(p.Prefill)
+	if a.rounds == 1 { // it is known what a plain one takes, and nothing else was tried
+		a.learnRow(a.opened)
+	}
 	a.ahead = min(a.ahead, float64(a.tokens+a.left))
 	a.looked = a.looks()
 	for _, c := range a.all {
@@ -485,9 +490,7 @@ func (a *chooser) took(t infer.Timing) {
 	if t.Nodes == 1 {
 		s.drafts = 0
 	}
-	if a.rounds == 2 { // it is known what a plain one takes
-		a.learnRow(t.Experts)
-	}
+	a.opened = t.Experts
 	x := a.charge(t)
 	a.lent += min(a.loan, x.read)
 	gained := float64(a.round) - 1 - x.sum()
