@@ -79,9 +79,11 @@ type PassRow struct {
 	// some, and by layer, 0 for one that has none.
 	Experts float64 `json:"experts,omitempty"`
 	// What the cost model that draft methods follow expects of such trees, from passes over others of
-	// 1, 2, 4, … rows: experts of a layer, and ms.
+	// 1, 2, 4, … rows: experts of a layer, ms, and how far these were from what the trees took just then,
+	// relative to it. Such a model has other trees in every round, and medians are over them.
 	Expected  float64   `json:"experts_expected,omitempty"`
 	Predicted float64   `json:"predicted_ms,omitempty"`
+	Off       float64   `json:"predicted_off,omitempty"`
 	ByLayer   []float64 `json:"experts_by_layer,omitempty"`
 }
 
@@ -130,13 +132,7 @@ func Passes(ctx context.Context, models []PassModel, c PassConfig) ([]PassRow, e
 	}
 	trees := make([]*tree.Tree, len(c.Rows))
 	for i, n := range c.Rows {
-		t := new(tree.Tree)
-		t.Reset(1, n)
-		for k := 1; k < n; k++ {
-			// A vocabulary has at least as many tokens as a node has children here.
-			t.Add(r.IntN(k), int32((k+1)%models[0].Model.Spec().Vocab)) // the root is 1
-		}
-		trees[i] = t
+		trees[i] = randomTree(r, models[0].Model.Spec().Vocab, n)
 	}
 	batch := make([]model.Segment, 1)
 	for rep := range c.Reps + 1 {
@@ -149,6 +145,9 @@ func Passes(ctx context.Context, models []PassModel, c PassConfig) ([]PassRow, e
 				return nil, fmt.Errorf("%s: %w", m.Name, err)
 			}
 			for k, t := range trees {
+				if used(m.Model) {
+					t = randomTree(r, m.Model.Spec().Vocab, t.Len()) // reads experts that those of the last round did not
+				}
 				m.Device.take()
 				read := slices.Clone(m.Model.Experts().Layers)
 				since := time.Now()
@@ -163,7 +162,7 @@ func Passes(ctx context.Context, models []PassModel, c PassConfig) ([]PassRow, e
 				p.linear, p.attend = m.Device.take()
 				if rep > 0 { // the first round warms up
 					s.rows[k] = append(s.rows[k], p)
-					s.costs.note(t.Len())
+					s.costs.compare(t.Len(), p.total)
 					s.experts[k] = sumRead(s.experts[k], read, m.Model.Experts().Layers)
 				}
 			}
@@ -205,7 +204,7 @@ func Passes(ctx context.Context, models []PassModel, c PassConfig) ([]PassRow, e
 			if row.Prompt {
 				row.Context = 0
 			} else {
-				row.Expected, row.Predicted = s.costs.predict(n)
+				row.Expected, row.Predicted, row.Off = s.costs.predict(n)
 			}
 			row.Bandwidth = float64(row.Bytes) / (row.Best / 1e3)
 			if len(s.reads) > 0 {
@@ -282,7 +281,7 @@ func PassTable(rows []PassRow) table.Table {
 			last := &t.Cells[len(t.Cells)-1]
 			expected, predicted := "–", "–"
 			if r.Predicted > 0 {
-				expected, predicted = fmt.Sprintf("%.1f", r.Expected), fmt.Sprintf("%.2f (%+.0f%%)", r.Predicted, 100*(r.Predicted/r.Median-1))
+				expected, predicted = fmt.Sprintf("%.1f", r.Expected), fmt.Sprintf("%.2f (%+.0f%%)", r.Predicted, 100*r.Off)
 			}
 			*last = append(*last, fmt.Sprintf("%.1f", r.Experts), expected, predicted)
 		}
