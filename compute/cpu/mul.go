@@ -17,6 +17,13 @@ const (
 	// [tall][depth] block of the left side stays in L2 while wide panels pass.
 	tall = 128
 	wide = 16
+	// few is the largest number of rows of a product whose right side is packed where it is multiplied, and
+	// fewTall and fewWide are the rows and panels of its part: every row of the right side is read once for fewTall
+	// rows. fewPack is how many panels are packed at once: [depth][fewPack·panel] stays in L2 beside the left side.
+	few     = 384
+	fewTall = 256
+	fewWide = 32
+	fewPack = 8
 	// grain is the bytes of weights, times rows, of a part of a skinny product: a
 	// few microseconds.
 	grain = 64 << 10
@@ -40,6 +47,7 @@ type mulTask struct {
 	a        []float32
 	ars, aks int
 	b        packed    // [n][k] in panels
+	raw      rawRight  // b as it lies, if it is not packed: then there are neither form nor gate
 	form     *form     // of the rounded rows that b is multiplied by, or nil
 	acts     []uint32  // rows of a in that form; then chain is not set
 	lda      int       // between rows of acts
@@ -59,6 +67,27 @@ type mulTask struct {
 	cols        int // groups of panels
 }
 
+// A rawRight is a right side of a product that is not packed: element (k,j) is b[k·stride+j], or b[j·stride+k] if trans
+// is set.
+type rawRight struct {
+	b      []float32 // nil: it is packed
+	stride int
+	trans  bool
+}
+
+// pack packs n columns from column j of rows k to k+s into panels in the worker's memory: [⌈n/panel⌉][s][panel].
+func (r *rawRight) pack(w *worker, j, n, k, s int) []float32 {
+	at := k*r.stride + j
+	if r.trans {
+		at = j*r.stride + k
+	}
+	t := packBTask{dst: w.buf(3, kern.PanelLen(n, s)), b: r.b[at:], k: s, n: n, stride: r.stride, trans: r.trans}
+	for i := range t.parts() {
+		t.run(w, i)
+	}
+	return t.dst
+}
+
 // start cuts the product into parts and runs it.
 func (t *mulTask) start(p *pool) {
 	if t.m == 0 || t.n == 0 {
@@ -66,7 +95,14 @@ func (t *mulTask) start(p *pool) {
 	}
 	np, threads := panels(t.n), len(p.workers)
 	work := float64(t.m) * float64(t.n) * float64(t.k)
-	if t.m <= skinny {
+	switch {
+	case t.raw.b != nil:
+		t.rows, t.group = fewTall, fewWide
+		for n := parts(t.m, t.rows); (t.group > fewPack && n*parts(np, t.group) < 4*threads) ||
+			(t.group > 2 && n*parts(np, t.group) < 2*threads); {
+			t.group /= 2
+		}
+	case t.m <= skinny:
 		t.rows, t.group = t.m, np
 		if nanos(work, float64(t.bytes())*float64(np)) > inline {
 			// Enough parts to make up for workers that the system delays, and small ones:
@@ -76,7 +112,7 @@ func (t *mulTask) start(p *pool) {
 				t.group *= 2
 			}
 		}
-	} else {
+	default:
 		t.rows, t.group = tall, min(wide, np)
 		// A part copies its rows of a once for all of its panels, so parts are narrow only
 		// if there would otherwise be too few.
@@ -92,7 +128,7 @@ func (t *mulTask) start(p *pool) {
 func (t *mulTask) run(w *worker, part int) {
 	r0, p0 := part/t.cols*t.rows, part%t.cols*t.group
 	m, g := min(t.rows, t.m-r0), min(t.group, panels(t.n)-p0)
-	if t.m <= skinny {
+	if t.m <= skinny && t.raw.b == nil {
 		for p := p0; p < p0+g; p++ {
 			t.skinny(w, r0, m, p)
 			t.peak(w, r0, m, p)
@@ -256,6 +292,16 @@ func (t *mulTask) chunks(w *worker, c []float32, ldc int, u []float32, ldu, r0, 
 				copy(abuf[i*m:][:m], a[i*aks:])
 			}
 			a, aks = abuf, m
+		}
+		if t.raw.b != nil {
+			for p := 0; p < g; p += fewPack {
+				n := min(fewPack, g-p)
+				b := t.raw.pack(w, (p0+p)*panel, min(n*panel, t.n-(p0+p)*panel), k, s)
+				for i := range n {
+					w.gemm(c[(p+i)*panel:], ldc, a, ars, aks, b[i*s*panel:], panel, m, s, t.chain || k > 0)
+				}
+			}
+			continue
 		}
 		for p := range g {
 			t.b.gemm(w, c[p*panel:], ldc, a, ars, aks, t.k, p0+p, k, m, s, t.chain || k > 0)

@@ -20,8 +20,7 @@ type softCE struct {
 
 // ceLogits is how many logits a chunk holds and ceRows how many rows at most:
 // enough rows to pay for passing over w, few enough that the logits stay in the
-// last level of cache. Each chunk packs a w that is no weight anew, which takes as long as some ten rows: then there
-// are at least ceLeast.
+// last level of cache. Each chunk packs a w that is no weight anew: then it has ceLeast rows or more.
 const (
 	ceLogits = 1 << 22
 	ceRows   = 512
@@ -29,7 +28,7 @@ const (
 )
 
 // A ceHead is w [v][hidden]: in panels of v, for logits, and in panels of hidden, for gradients; or rows that may have
-// changed, which are packed a slab at a time.
+// changed, which are packed where they are multiplied.
 type ceHead struct {
 	forward, back packed
 	rows          []float32
@@ -45,46 +44,22 @@ func (h *ceHead) chunk() int {
 	return max(least, min(ceRows, ceLogits/h.v/16*16))
 }
 
-// slab is how many elements of w are packed at once: they stay in cache until they are multiplied.
-const slabSize = 1 << 20
-
-// slab is the number of rows of w that are packed at once.
-func (h *ceHead) slab() int { return max(panel, slabSize/max(1, h.hidden)/panel*panel) }
-
 // logits computes z = x·wᵀ for m rows x.
 func (q *Queue) logits(h *ceHead, z, x []float32, m int) {
-	t := mulTask{c: z, ldc: h.v, a: x, ars: h.hidden, aks: 1, b: h.forward, m: m, n: h.v, k: h.hidden}
-	if h.rows == nil {
-		q.mul = t
-		q.mul.start(q.pool)
-		return
+	q.mul = mulTask{
+		c: z, ldc: h.v, a: x, ars: h.hidden, aks: 1, b: h.forward, raw: rawRight{b: h.rows, stride: h.hidden, trans: true},
+		m: m, n: h.v, k: h.hidden,
 	}
-	step := h.slab()
-	for i := 0; i < h.v; i += step {
-		t.n = min(step, h.v-i)
-		q.packB(h.rows[i*h.hidden:], h.hidden, h.hidden, t.n, true)
-		t.c, t.b.panels = z[i:], q.train.packed
-		q.mul = t
-		q.mul.start(q.pool)
-	}
+	q.mul.start(q.pool)
 }
 
-// unlogits computes dx = z·w for m rows z. An element is one chain over the tokens, however many slabs they are in.
+// unlogits computes dx = z·w for m rows z.
 func (q *Queue) unlogits(h *ceHead, dx, z []float32, m int) {
-	t := mulTask{c: dx, ldc: h.hidden, a: z, ars: h.v, aks: 1, b: h.back, m: m, n: h.hidden, k: h.v}
-	if h.rows == nil {
-		q.mul = t
-		q.mul.start(q.pool)
-		return
+	q.mul = mulTask{
+		c: dx, ldc: h.hidden, a: z, ars: h.v, aks: 1, b: h.back, raw: rawRight{b: h.rows, stride: h.hidden},
+		m: m, n: h.hidden, k: h.v,
 	}
-	step := h.slab()
-	for i := 0; i < h.v; i += step {
-		t.k = min(step, h.v-i)
-		q.packB(h.rows[i*h.hidden:], h.hidden, t.k, h.hidden, false)
-		t.a, t.b.panels, t.chain = z[i:], q.train.packed, i > 0
-		q.mul = t
-		q.mul.start(q.pool)
-	}
+	q.mul.start(q.pool)
 }
 
 // SoftCE computes losses and gradients of soft labels, chunk by chunk: logits,

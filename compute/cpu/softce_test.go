@@ -9,9 +9,9 @@ import (
 	"talf/compute/cpu"
 )
 
-// An LM head that learns is packed in slabs of tokens, one after another, and in chunks of more rows than a weight: both
-// have the same bits, of its gradient too.
-func TestSoftCEInSlabsHasTheBitsOfAWeight(t *testing.T) {
+// An LM head that learns is packed where it is multiplied, and in chunks of more rows than a weight: both have the same
+// bits, of its gradient too.
+func TestSoftCEOfRowsHasTheBitsOfAWeight(t *testing.T) {
 	const h, k = 256, 3
 	r := rand.New(rand.NewPCG(3, 3))
 	d := device(t, cpu.Default().Class, 2)
@@ -25,7 +25,7 @@ func TestSoftCEInSlabsHasTheBitsOfAWeight(t *testing.T) {
 		return f
 	}
 	for _, s := range []struct{ n, v int }{
-		{3, 4097}, // more than one slab of 2^20 elements
+		{3, 4097},
 		{70, 8224},
 		{260, 16400}, // chunks of 240 rows with a weight, 256 without
 	} {

@@ -114,6 +114,15 @@ func (q *Queue) Gemm(c, a, b compute.Mat, beta float32) {
 		ars, aks = 1, a.Stride
 	}
 	k := a.Cols
+	if c.Rows <= few {
+		t := &q.mul
+		*t = mulTask{
+			c: cs, ldc: c.Stride, a: as, ars: ars, aks: aks, raw: rawRight{b: bs, stride: b.Stride, trans: b.T},
+			m: c.Rows, n: c.Cols, k: k, chain: beta == 1,
+		}
+		t.start(q.pool)
+		return
+	}
 	step := max(panel, piece/max(1, k)/panel*panel)
 	for n := 0; n < c.Cols; n += step {
 		w := min(step, c.Cols-n)
