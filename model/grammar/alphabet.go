@@ -154,6 +154,54 @@ func (m *machine) moves(out []move, p place, may alphabet) []move {
 	return out
 }
 
+// A visit is what is known of a place.
+type visit struct {
+	known bool
+	after int      // how many characters
+	via   alphabet // of the last of these
+}
+
+// visits are those of places, in an open hash table that is emptied without touching what it holds.
+type visits struct {
+	keys  []place // a power of two of them, at most half full
+	times []uint32
+	of    []visit
+	time  uint32 // the entries with it are in use
+	count int
+}
+
+func (v *visits) clear() {
+	if v.time++; v.time == 0 || len(v.keys) > 8*maxPlaces {
+		*v = visits{time: 1}
+	}
+	v.count = 0
+}
+
+// at returns what is known of a place, until the next call.
+func (v *visits) at(p place) *visit {
+	if 2*v.count >= len(v.keys) {
+		old := *v
+		n := max(2*maxPlaces, 2*len(old.keys))
+		*v = visits{keys: make([]place, n), times: make([]uint32, n), of: make([]visit, n), time: old.time}
+		for i, k := range old.keys {
+			if old.times[i] == old.time {
+				*v.at(k) = old.of[i]
+			}
+		}
+	}
+	last := uint64(len(v.keys) - 1)
+	for i := mix(p.s.id, uint64(p.at)) & last; ; i = (i + 1) & last {
+		if v.times[i] != v.time {
+			v.keys[i], v.times[i], v.of[i] = p, v.time, visit{}
+			v.count++
+			return &v.of[i]
+		}
+		if v.keys[i] == p {
+			return &v.of[i]
+		}
+	}
+}
+
 // maxPlaces bounds those that are looked at to find out what goes on. Strings have below ten, and some more for
 // each character that is counted.
 const maxPlaces = 512
@@ -184,15 +232,13 @@ func (w *walk) free(s *State) known {
 // takes out of k.of what ends first or leads there, or all of it once a mask may not take more work, which the walk that
 // follows reports.
 func (w *walk) reach(s *State, k *known) bool {
-	type visit struct {
-		at  int      // after how many characters
-		via alphabet // of the last of these
-	}
-	seen := map[place]visit{{s, 0}: {via: k.of}}
-	layer, next := []place{{s, 0}}, []place(nil)
+	seen := &w.a.seen
+	seen.clear()
+	*seen.at(place{s, 0}) = visit{known: true, via: k.of}
+	layer, next := append(w.a.layers[0][:0], place{s, 0}), w.a.layers[1]
+	inner, steps := w.a.layers[2], w.a.steps // inner: of a character that has begun
+	defer func() { w.a.layers, w.a.steps = [3][]place{layer, next, inner}, steps }()
 	looped := false
-	var inner []place // of a character that has begun
-	var steps []move
 	for n := range most {
 		next = next[:0]
 		var ends, goes, led alphabet // led to where something ends
@@ -201,7 +247,7 @@ func (w *walk) reach(s *State, k *known) bool {
 			p := inner[len(inner)-1]
 			inner = inner[:len(inner)-1]
 			steps = w.a.m.moves(steps[:0], p, k.of)
-			came := seen[p].via
+			came := seen.at(p).via
 			for _, m := range steps {
 				to := w.a.m.step(p.s, m.c)
 				if w.charge(p.s, m.c); w.work > limits.GrammarWork {
@@ -216,23 +262,22 @@ func (w *walk) reach(s *State, k *known) bool {
 				goes |= m.kinds & k.of
 				w.note(to)
 				q := place{to, m.to}
-				v, ok := seen[q]
+				v := seen.at(q)
 				switch {
-				case ok:
-					looped = looped || v.at <= n && m.to == 0
+				case v.known:
+					looped = looped || v.after <= n && m.to == 0
 					v.via |= m.kinds
 				case m.to == 0:
-					v = visit{n + 1, m.kinds}
+					v.known, v.after, v.via = true, n+1, m.kinds
 					next = append(next, q)
 				default:
-					v = visit{n, came}
+					v.known, v.after, v.via = true, n, came
 					inner = append(inner, q)
 				}
-				seen[q] = v
 			}
 		}
 		switch {
-		case ends == 0 && len(seen) <= maxPlaces:
+		case ends == 0 && seen.count <= maxPlaces:
 		case n > 0 && goes == 0 && !looped:
 			k.upto, k.none = n, true
 			return true
@@ -290,7 +335,12 @@ func (w *walk) ending(s *State) *ending {
 	e := s.ending.Load()
 	if e == nil {
 		x := walk{a: w.a, t: w.t, work: w.work}
-		k := x.free(s)
+		var k known
+		if y := w.a.spread(s); w.a.settled(s, y) == nil {
+			k = x.free(s)
+		} else { // which is soon come to
+			x.work += len(s.table.Load().bytes)
+		}
 		e = &ending{work: x.work - w.work, depth: x.depth}
 		if k.ever {
 			e.of, e.same = k.of, k.same
@@ -335,7 +385,7 @@ func (w *walk) each(s *State) error {
 
 // whole finds the tokens of s from the root of the trie.
 func (w *walk) whole(s *State) error {
-	if w.a.rich(s) {
+	if w.a.spread(s).rich(w.a.trie(s)) {
 		w.use(w.free(s))
 	}
 	err := w.below(s, 0, 0, int32(len(w.t.chars)))

@@ -20,7 +20,13 @@ type Automaton struct {
 	mu   sync.Mutex // of what follows, and of the computation of masks
 	sums *sums
 	kept []*State // those that have a mask
-	room int      // bytes of masks that may still be kept
+	// What computations use one after the other.
+	seen   visits
+	layers [3][]place
+	steps  []move
+	opens  [2][]open
+	pairs  [][2]*State
+	room   int // bytes of masks that may still be kept
 
 	computed atomic.Int64
 }
@@ -55,6 +61,7 @@ func (m Mask) Count() (n int) {
 type mask struct {
 	bits Mask
 	err  error
+	work int // that finding it takes
 }
 
 // NewAutomaton crosses a grammar with a vocabulary. Masks are computed when they are asked for.
@@ -66,7 +73,8 @@ func NewAutomaton(g *Grammar, v *Vocabulary) (*Automaton, error) {
 	a := &Automaton{m: m, v: v, sums: newSums(g), room: limits.GrammarMasks}
 	// The first token may read differently, so the start is a state of its own.
 	s := m.start
-	a.start = &State{stacks: s.stacks, accept: s.accept}
+	m.ids++
+	a.start = &State{id: m.ids, stacks: s.stacks, accept: s.accept}
 	a.start.first = true
 	m.roots = append(m.roots, a.start)
 	return a, nil
@@ -137,8 +145,14 @@ func (a *Automaton) Mask(s *State) (Mask, error) {
 	}
 	a.mu.Lock()
 	defer a.mu.Unlock()
+	m := a.find(s)
+	return m.bits, m.err
+}
+
+// find returns what is known of the tokens of s, which is computed and kept if need be. a is locked.
+func (a *Automaton) find(s *State) *mask {
 	if m := s.mask.Load(); m != nil {
-		return m.bits, m.err
+		return m
 	}
 	m := a.compute(s)
 	size := 8*len(m.bits) + s.size()
@@ -150,7 +164,7 @@ func (a *Automaton) Mask(s *State) (Mask, error) {
 	}
 	s.mask.Store(m)
 	a.kept = append(a.kept, s)
-	return m.bits, m.err
+	return m
 }
 
 // Computed returns the number of masks that were computed so far.
@@ -174,7 +188,7 @@ func (a *Automaton) plain(s *State) *mask {
 	if err := w.whole(s); err != nil {
 		return &mask{err: err}
 	}
-	return &mask{bits: w.out}
+	return &mask{bits: w.out, work: w.work}
 }
 
 // A walk goes through nodes of a trie: a node's state is that of the node above it after its byte,
@@ -189,7 +203,18 @@ type walk struct {
 	depth  int32   // of the deepest stack, if within
 	known  known   // of tokens, which are in out
 	single bool    // nodes are looked at one by one
-	open   []open  // [depth]
+}
+
+// opens returns room for the nodes that are open in t, by their depth. Walks that look at nodes one by one stand within others.
+func (w *walk) opens(t *trie) []open {
+	room := &w.a.opens[0]
+	if w.single {
+		room = &w.a.opens[1]
+	}
+	if len(*room) <= t.deep {
+		*room = make([]open, t.deep+1)
+	}
+	return *room
 }
 
 // An open node is one below which the walk is.
@@ -228,10 +253,7 @@ func (w *walk) note(s *State) {
 // below visits the nodes from n to end, which are below one at some depth with the state s.
 func (w *walk) below(s *State, depth int, n, end int32) error {
 	a, t := w.a, w.t
-	for len(w.open) <= t.deep {
-		w.open = append(w.open, open{})
-	}
-	at := w.open
+	at := w.opens(t)
 	at[depth] = open{s: s}
 	if !w.single && end-n > crowd && t.rest != nil && depth > 0 {
 		at[depth].of = w.ending(s).of

@@ -110,16 +110,65 @@ func (m *machine) headOf(s *State, base *cell) *State {
 	return nil
 }
 
-// rich reports whether a large part of the trie begins with bytes that may follow s.
-func (a *Automaton) rich(s *State) bool {
-	t := a.trie(s)
+// A spread says how much of the trie begins with bytes that may follow a state.
+type spread struct {
+	nodes int    // of the trie
+	most  *State // the one that the most of these lead to; nil: it does not stand out
+	same  bool   // it is the state itself
+}
+
+// maxTargets bounds the states that are looked at to find the one that stands out.
+const maxTargets = 64
+
+// spread returns that of a state.
+func (a *Automaton) spread(s *State) spread {
+	a.m.step(s, 0) // which makes the table
+	t, of := a.trie(s), s.table.Load()
+	var nodes [256]int
+	for c, g := range of.group {
+		nodes[g] += int(t.nodes[c])
+	}
+	var targets [maxTargets]*State
+	var below [maxTargets]int
+	var out spread
 	n := 0
-	for c, nodes := range t.nodes {
-		if nodes > 0 && a.m.step(s, byte(c)) != nil {
-			n += int(nodes)
+	for g, c := range of.bytes {
+		if nodes[g] == 0 {
+			continue
+		}
+		to := a.m.step(s, c)
+		if to == nil {
+			continue
+		}
+		out.nodes += nodes[g]
+		i := slices.Index(targets[:n], to)
+		if i < 0 {
+			if n == maxTargets {
+				continue
+			}
+			i, targets[n] = n, to
+			n++
+		}
+		below[i] += nodes[g]
+	}
+	for i, to := range targets[:n] {
+		if below[i] > out.nodes/4 {
+			out.most, out.same = to, to == s
 		}
 	}
-	return n > len(t.chars)/64
+	return out
+}
+
+// rich reports whether it is a large part.
+func (x spread) rich(t *trie) bool { return x.nodes > len(t.chars)/64 }
+
+// settled returns the state to which most texts lead from s, and which they do not leave then; nil if there is none or s is it. After
+// the quote before a name it is that of names which are none of the named properties.
+func (a *Automaton) settled(s *State, x spread) *State {
+	if x.most == nil || x.same || s.first || !a.spread(x.most).same {
+		return nil
+	}
+	return x.most
 }
 
 // head returns what tokens do within the stacks of s above base, nil if that is of no use, and the work
@@ -163,8 +212,12 @@ func (a *Automaton) fill(h *head, t *trie, from *State, within bool) {
 
 // shared computes the tokens of s by a head, and reports false if that is of no use.
 func (a *Automaton) shared(s *State) (*mask, bool) {
-	if !a.rich(s) {
+	x := a.spread(s)
+	if !x.rich(a.trie(s)) {
 		return nil, false
+	}
+	if to := a.settled(s, x); to != nil {
+		return a.beside(s, a.find(to), to), true
 	}
 	if m := a.direct(s); m != nil {
 		return m, true
@@ -198,7 +251,49 @@ func (a *Automaton) shared(s *State) (*mask, bool) {
 			return &mask{err: err}, true
 		}
 	}
-	return &mask{bits: w.out}, true
+	return &mask{bits: w.out, work: w.work}, true
+}
+
+// beside computes the tokens of s from those of another state, f: most texts lead from both to the same state, from
+// where on what they do is known, so that only the nodes before that are visited.
+func (a *Automaton) beside(s *State, m *mask, f *State) *mask {
+	if m.err != nil {
+		return m
+	}
+	t := a.trie(s)
+	w := walk{a: a, t: t, out: slices.Clone(m.bits), work: m.work}
+	if len(a.pairs) <= t.deep {
+		a.pairs = make([][2]*State, t.deep+1)
+	}
+	at := a.pairs // [depth] of nodes that are open: after s and after f
+	at[0] = [2]*State{s, f}
+	for n, end := int32(0), int32(len(t.chars)); n < end; {
+		d, c := t.depth[n], t.chars[n]
+		from := at[d]
+		x, y := a.m.step(from[0], c), a.m.step(from[1], c)
+		w.charge(from[0], c)
+		if w.charge(from[1], c); w.work > limits.GrammarWork {
+			return &mask{err: fmt.Errorf("grammar: %w", errAmbiguous)}
+		}
+		switch {
+		case x == y:
+		case x == nil:
+			for _, id := range t.ids[t.from[n]:t.from[t.skip[n]]] {
+				w.out[id>>6] &^= 1 << (uint(id) & 63)
+			}
+		case y == nil:
+			w.take(n)
+			if err := w.below(x, int(d)+1, n+1, t.skip[n]); err != nil {
+				return &mask{err: err}
+			}
+		default:
+			at[d+1] = [2]*State{x, y}
+			n++
+			continue
+		}
+		n = t.skip[n]
+	}
+	return &mask{bits: w.out, work: w.work}
 }
 
 // direct computes the tokens of s where all plain texts go on in few states; nil if they do not.
@@ -217,13 +312,13 @@ func (a *Automaton) direct(s *State) *mask {
 					w.out[id>>6] |= 1 << (uint(id) & 63)
 				}
 			}
-			return &mask{bits: w.out}
+			return &mask{bits: w.out, work: w.work}
 		}
 	}
 	if err := w.below(s, 0, 0, int32(len(w.t.chars))); err != nil {
 		return &mask{err: err}
 	}
-	return &mask{bits: w.out}
+	return &mask{bits: w.out, work: w.work}
 }
 
 // After so many heads that are of no use, or after so much work for them, no other is tried for a state.

@@ -37,9 +37,27 @@ func anything(b *Builder, r *rand.Rand, depth int, rule Expr) Expr {
 	wide := b.Runes([]Range{{' ', '!'}, {'#', '~'}, {0xA0, 0x2FF}})
 	str := func(lo, hi int) Expr { return b.Seq(b.Text(`"`), b.Repeat(wide, lo, hi), b.Text(`"`)) }
 	if depth == 0 {
-		switch r.IntN(6) {
+		switch r.IntN(7) {
 		case 0:
 			return str(0, Unbounded)
+		case 6: // properties with a name, and others
+			named := []string{"ab", "é", "a", "x:b", "ba"}[:1+r.IntN(5)]
+			out := []Expr{}
+			for i, n := range named {
+				out = append(out, b.Seq(b.Text(`"`+n+`"`), b.Text(":"), []Expr{b.Text("[]"), str(0, Unbounded), rule}[i%3]))
+			}
+			all, err := b.DFA(b.Repeat(wide, 0, Unbounded))
+			if err != nil {
+				panic(err)
+			}
+			taken, err := b.Words(named)
+			if err == nil {
+				all, err = b.Without(all, taken)
+			}
+			if err != nil {
+				panic(err)
+			}
+			return b.Alt(append(out, b.Seq(b.Text(`"`), b.Automaton(all), b.Text(`":`), b.Bytes(set)))...)
 		case 1:
 			lo := r.IntN(4)
 			return str(lo, lo+1+r.IntN(40))
@@ -95,7 +113,7 @@ func TestSharedMasksAreThoseOfTheTrie(t *testing.T) {
 		tokens = append(tokens, text)
 	}
 	v := words(t, tokens)
-	used, again, free := 0, 0, 0
+	used, again, free, beside := 0, 0, 0, 0
 	for trial := range 120 {
 		b := NewBuilder()
 		rule := b.Rule("r")
@@ -114,6 +132,9 @@ func TestSharedMasksAreThoseOfTheTrie(t *testing.T) {
 				a.mu.Lock()
 				heads := len(v.heads.kept)
 				m, ok := a.shared(s)
+				if x := a.spread(s); x.rich(a.trie(s)) && a.settled(s, x) != nil {
+					beside++
+				}
 				plain, known := a.plain(s), walk{a: a, t: a.trie(s)}
 				if known.free(s).of != 0 {
 					free++
@@ -148,7 +169,7 @@ func TestSharedMasksAreThoseOfTheTrie(t *testing.T) {
 			}
 		}
 	}
-	if t.Logf("%d masks by %d heads, %d of them by heads that were known; %d with free characters", used, len(v.heads.kept), again, free); used < 1000 || again < used/2 || free < 1000 {
+	if t.Logf("%d masks by %d heads, %d of them by heads that were known; %d with free characters, %d beside those of another state", used, len(v.heads.kept), again, free, beside); used < 1000 || again < used/2 || free < 1000 || beside < 30 {
 		t.Error("that tests too little")
 	}
 }

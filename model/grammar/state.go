@@ -1,7 +1,6 @@
 package grammar
 
 import (
-	"encoding/binary"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -21,14 +20,9 @@ type cell struct {
 	fresh uint64 // the last closure that repeated something with it below
 }
 
-type cellKey struct {
-	below uint64 // id; 0: none
-	expr  Expr
-	at    int32
-}
-
 // A State is where a text is in a grammar. It is immutable, and safe for concurrent use.
 type State struct {
+	id     uint64  // no other state's of the machine
 	stacks []*cell // each has an expression of bytes on top, ordered by id
 	accept bool
 	first  bool // no token has been read, and first tokens read differently
@@ -62,8 +56,8 @@ type machine struct {
 	g *Grammar
 
 	mu      sync.Mutex
-	cells   map[cellKey]*cell
-	states  map[string]*State
+	cells   index[cell]
+	states  index[State]
 	ids     uint64
 	closure uint64
 	dead    *State
@@ -76,7 +70,6 @@ type machine struct {
 	todo []*cell
 	out  []*cell
 	acc  bool
-	key  []byte
 
 	parting parting
 }
@@ -99,31 +92,35 @@ func newMachine(g *Grammar) (*machine, error) {
 // reset forgets all cells and states. Those in use stay, and are found again as new ones; that they
 // know of none that follows lets go of the others.
 func (m *machine) reset() {
-	for _, s := range m.states {
-		s.forget()
+	for _, s := range m.states.slots {
+		if s.p != nil {
+			s.p.forget()
+		}
 	}
 	for _, s := range m.roots {
 		s.forget()
 	}
 	m.size = 0
 	m.forgets++
-	m.cells, m.states = map[cellKey]*cell{}, map[string]*State{}
+	m.cells, m.states = index[cell]{}, index[State]{}
 }
 
 // push returns the stack with an expression on below.
 func (m *machine) push(e Expr, at int32, below *cell) *cell {
-	key := cellKey{expr: e, at: at}
+	hash := uint64(uint32(e))<<32 | uint64(uint32(at))
 	if below != nil {
-		key.below = below.id
+		hash = mix(below.id, hash)
+	} else {
+		hash = mix(0, hash)
 	}
-	c, ok := m.cells[key]
-	if !ok {
+	c := m.cells.find(hash, func(c *cell) bool { return c.expr == e && c.at == at && c.below == below })
+	if c == nil {
 		m.ids++
 		c = &cell{expr: e, at: at, below: below, id: m.ids, depth: 1}
 		if below != nil {
 			c.depth = below.depth + 1
 		}
-		m.cells[key] = c
+		m.cells.add(hash, c)
 		m.size += cellSize
 	}
 	return c
@@ -222,21 +219,22 @@ func (m *machine) intern() *State {
 		}
 		return 1
 	})
-	m.key = m.key[:0]
-	for _, c := range m.out {
-		m.key = binary.LittleEndian.AppendUint64(m.key, c.id)
-	}
+	hash := uint64(0)
 	if m.acc {
-		m.key = append(m.key, 1)
+		hash = 1
 	}
-	s, ok := m.states[string(m.key)]
-	if !ok {
-		if len(m.states) >= limits.GrammarStates || m.size > limits.GrammarMemory {
+	for _, c := range m.out {
+		hash = mix(hash, c.id)
+	}
+	s := m.states.find(hash, func(s *State) bool { return s.accept == m.acc && slices.Equal(s.stacks, m.out) })
+	if s == nil {
+		if m.states.count >= limits.GrammarStates || m.size > limits.GrammarMemory {
 			m.reset()
 		}
-		s = &State{stacks: slices.Clone(m.out), accept: m.acc}
-		m.states[string(m.key)] = s
-		m.size += s.size() + len(m.key)
+		m.ids++
+		s = &State{id: m.ids, stacks: slices.Clone(m.out), accept: m.acc}
+		m.states.add(hash, s)
+		m.size += s.size() + 8*len(m.out)
 	}
 	return s
 }
