@@ -24,8 +24,8 @@ const (
 	tttThen    = 40  // steps of tttPacer in the second
 	tttRows    = 512
 	tttPacer   = "talf"
-	tttRounds  = 3 // in which every loss is timed
-	tttProbe   = 3 // steps that are timed
+	tttRounds  = 3  // in which every loss is timed
+	tttProbe   = 16 // steps that are timed: a process takes as long as some three of them to start, and not always as long
 )
 
 // A trainee is a kind of heads: a network, a first and a second loss. Its stages take as long as tttFirst steps of
@@ -138,9 +138,21 @@ func (s lap) key() string {
 	return s.network + " " + s.loss
 }
 
+// tttLaps are the different stages of all trainees, in the order in which they are timed.
+func tttLaps() (out []lap) {
+	for _, t := range trainees {
+		for _, s := range t.laps() {
+			if !slices.Contains(out, s) {
+				out = append(out, s)
+			}
+		}
+	}
+	return out
+}
+
 // tttPace times a step with each loss, of either network, on one thread in turn.
 var tttPace = &step{
-	name: "eagle3-pace", of: fmt.Sprint(trainees, tttRounds, tttProbe, tttRows), code: head.code, after: []*step{tttLabels},
+	name: "eagle3-pace", of: fmt.Sprint(tttLaps(), tttRounds, tttProbe, tttRows), code: head.code, after: []*step{tttLabels},
 	run: func(ctx context.Context, l *lab) error {
 		out := l.path("eagle3-paced")
 		spent := func(s lap, steps int) (time.Duration, error) {
@@ -160,27 +172,19 @@ var tttPace = &step{
 		var rounds []map[string]float64
 		for range turns {
 			round := map[string]float64{}
-			for _, t := range trainees {
-				for _, s := range t.laps() {
-					key := s.key()
-					if round[key] > 0 {
-						continue
-					}
-					few, err := spent(s, 1)
-					if err != nil {
-						return err
-					}
-					n := tttProbe
-					if s.loss == "eagle" || s.loss == nextOnly {
-						n *= 4
-					}
-					many, err := spent(s, 1+n)
-					if err != nil {
-						return err
-					}
-					if round[key] = (many - few).Seconds() / float64(n); !(round[key] > 0) {
-						return fmt.Errorf("a step of %s took %.3f s, want more than nothing", key, round[key])
-					}
+			for _, s := range tttLaps() {
+				n := tttProbe
+				if s.loss == "eagle" || s.loss == nextOnly {
+					n *= 4
+				}
+				few, err := spent(s, 1)
+				many, err2 := spent(s, 1+n)
+				if err := errors.Join(err, err2); err != nil {
+					return err
+				}
+				key := s.key()
+				if round[key] = (many - few).Seconds() / float64(n); !(round[key] > 0) {
+					return fmt.Errorf("a step of %s took %.3f s, want more than nothing", key, round[key])
 				}
 			}
 			rounds = append(rounds, round)
@@ -205,11 +209,9 @@ func tttCosts(l *lab) (cost map[string]float64, err error) {
 	if err := json.Unmarshal(b, &cost); err != nil {
 		return nil, fmt.Errorf("eagle3-pace.json: %w", err)
 	}
-	for _, t := range trainees {
-		for _, s := range t.laps() {
-			if key := s.key(); !(cost[key] > 0) {
-				return nil, fmt.Errorf("eagle3-pace.json: a step of %s costs %v, want more than nothing", key, cost[key])
-			}
+	for _, s := range tttLaps() {
+		if key := s.key(); !(cost[key] > 0) {
+			return nil, fmt.Errorf("eagle3-pace.json: a step of %s costs %v, want more than nothing", key, cost[key])
 		}
 	}
 	return cost, nil

@@ -47,6 +47,24 @@ func TestEAGLE3HeadsTrainAsLongOrAsMuch(t *testing.T) {
 	}
 }
 
+// Stages that differ have names of their own for what a step costs: trees of two tokens are not timed as those of four.
+func TestEveryStageIsTimed(t *testing.T) {
+	of := map[string]lap{}
+	for _, s := range tttLaps() {
+		if was, ok := of[s.key()]; ok {
+			t.Errorf("%v and %v are both called %q", was, s, s.key())
+		}
+		of[s.key()] = s
+	}
+	for _, x := range trainees {
+		for _, s := range x.laps() {
+			if of[s.key()] != s {
+				t.Errorf("%s: a step of %v is not timed", x.name, s)
+			}
+		}
+	}
+}
+
 // writeAnswers writes a log of talf bench, in which the i-th head has 1.5+i tokens per pass, and i paths of 10 go to the
 // first depth, and one of them to the second.
 func writeAnswers(t *testing.T, names []string) (*results.Report, string) {
