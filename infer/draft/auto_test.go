@@ -15,7 +15,7 @@ import (
 
 func TestAutoConforms(t *testing.T) {
 	for spec, source := range map[string]bool{
-		"auto": false, "auto:try=": true, "auto:pld": false, "auto:salf": true, "auto:pld+salf:N=9;th=0.2+dynatree": true,
+		"auto:try=": true, "auto:pld": false, "auto:salf": true, "auto:pld+salf:N=9;th=0.2+dynatree": true,
 		"auto:lookahead+pld:lo=1+recycle": false, "auto:linear:K=3+isotropic": true,
 	} {
 		t.Run(spec, func(t *testing.T) {

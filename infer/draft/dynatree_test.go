@@ -13,7 +13,7 @@ import (
 
 func TestDynaTreesConform(t *testing.T) {
 	conform(t,
-		"fixed", "fixed:D=2,B=5,tau=0,N=17", "fixed:D=3,B=1,tau=0.3", "dynatree", "dynatree:N=9", "dynatree:a=0.1,W=5,etaD=3,etah=0.5", "dynatree:a=1,etaD=0.5,depth=off",
+		"fixed:D=2,B=5,tau=0,N=17", "fixed:D=3,B=1,tau=0.3", "dynatree:N=9", "dynatree:a=0.1,W=5,etaD=3,etah=0.5", "dynatree:a=1,etaD=0.5,depth=off",
 		"dynatree:rows", "dynatree:rows,N=9", "dynatree:set=rows,a=0.3,W=2,etaD=3,etah=0.5",
 		"dynatree:rows,breadth=off", "dynatree:rows,depth=off", "dynatree:rows,prune=off,N=40", "dynatree:rows,history=off", "dynatree:rows,D0=1,Dmax=2,depth=off,etaD=1",
 		"dynatree:breadth=off,depth=off,prune=on,history=off,N=60",

@@ -21,7 +21,6 @@ func TestFuseConforms(t *testing.T) {
 		source bool
 	}{
 		{"", true},
-		{"", false},
 		{"N=7,B=2,th=0", true},
 		{"N=2,file=" + file, true},
 		{"N=100,head=off,file=" + file, true},

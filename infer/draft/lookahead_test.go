@@ -15,7 +15,7 @@ import (
 )
 
 func TestLookaheadConforms(t *testing.T) {
-	conform(t, "lookahead", "lookahead:W=3,N=3,G=2,prompt=on", "lookahead:W=1,N=4,G=1,bonus=on", "lookahead:W=7,N=3,G=5,slide=on", "lookahead:W=2,N=6,G=3,slide=on,bonus=on,prompt=on")
+	conform(t, "lookahead:W=3,N=3,G=2,prompt=on", "lookahead:W=1,N=4,G=1,bonus=on", "lookahead:W=7,N=3,G=5,slide=on", "lookahead:W=2,N=6,G=3,slide=on,bonus=on,prompt=on")
 }
 
 func TestLookaheadRefusesWhatNoTreeHolds(t *testing.T) {

@@ -14,7 +14,7 @@ import (
 )
 
 func TestSequoiaConforms(t *testing.T) {
-	conform(t, "sequoia", "sequoia:N=7,accept=0.5/0.3,depth=3", "sequoia:N=1")
+	conform(t, "sequoia:N=7,accept=0.5/0.3,depth=3", "sequoia:N=1")
 }
 
 // The shape is the dynamic program's: the best four of 1, 0.6, 0.36, 0.3, 0.216 and 0.18. The
