@@ -69,6 +69,7 @@ func Check(t testing.TB, name string, b Bound, f func(ctx context.Context)) {
 	if panicked != nil {
 		t.Fatalf("%s: panic: %v", name, panicked)
 	}
+	t.Logf("%s: %v of processor time, %d MB of memory", name, took.Round(time.Millisecond), (max(most, before)-before)>>20)
 	if took > b.CPU {
 		t.Errorf("%s: %v of processor time, want at most %v", name, took, b.CPU)
 	}
