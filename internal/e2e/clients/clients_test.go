@@ -98,6 +98,9 @@ const template = `{{ bos_token }}{% for t in tools or [] %}{{ t.function.descrip
 {"name": "{{ c.function.name }}", "arguments": {{ c.function.arguments | tojson }}}
 </tool_call>{% endfor %}{% endfor %}`
 
+// patience is how long a client may take. Its server is there for all of them, one after the other.
+const patience = 3 * time.Minute
+
 // contextLength is that of the model, in tokens. Prompts that explain formats are longer than the
 // stories that it has learnt.
 const contextLength = 2048
@@ -150,7 +153,8 @@ func newWorld(t *testing.T) *world {
 // serve runs talf serve until the test ends and returns the URL of its API.
 func (w *world) serve(t *testing.T, args ...string) string {
 	t.Helper()
-	c := talftest.Command(t, append([]string{
+	within := time.Duration(len(all)+1) * patience // llm-comply asks, too
+	c := talftest.CommandWithin(t, within, append([]string{
 		"serve", "--model", w.model, "--listen", "127.0.0.1:0", "--served-model-name", w.Model, "--api-key-file", w.keys, "--chat-template", w.template,
 	}, args...)...)
 	log, err := c.StderrPipe()
@@ -282,7 +286,7 @@ func (c *client) start(t *testing.T, args ...string) ([]byte, error) {
 	for _, a := range c.command[1:] {
 		all = append(all, places.Replace(a))
 	}
-	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
 	cmd := exec.CommandContext(ctx, places.Replace(c.command[0]), append(all, args...)...)
 	cmd.Env = append(os.Environ(), "NO_PROXY=127.0.0.1", places.Replace(c.env))

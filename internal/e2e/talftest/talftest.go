@@ -66,14 +66,20 @@ func (l *Log) String() string {
 	return l.b.String()
 }
 
-// Command prepares talf with args as a child process.
+// Command prepares talf with args as a child process, which may take five minutes.
 func Command(t testing.TB, args ...string) *exec.Cmd {
+	t.Helper()
+	return CommandWithin(t, 5*time.Minute, args...)
+}
+
+// CommandWithin prepares talf with args as a child process, which is killed when the limit is over.
+func CommandWithin(t testing.TB, limit time.Duration, args ...string) *exec.Cmd {
 	t.Helper()
 	self, err := os.Executable()
 	if err != nil {
 		t.Fatal(err)
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Minute)
+	ctx, cancel := context.WithTimeout(context.Background(), limit)
 	t.Cleanup(cancel)
 	c := exec.CommandContext(ctx, self, args...)
 	c.Env = append(os.Environ(), asTalf+"=1")
