@@ -6,8 +6,10 @@ wide; an LM head that learns. Training-time test: step k at root i is fed what s
 roots 0..i and its own earlier ones, and gradients flow through all of it. Labels are top-16 probabilities and one bucket
 for the rest. AdamW and a largest gradient norm, as talf has them. Data are random: only speed and memory count.
 
---head fused computes loss and gradients of the LM head in chunks of rows, so that no logits are kept: as good as PyTorch
-gets. --head plain keeps them, as the published trainers do.
+--head fused computes loss and gradients of the LM head in chunks of rows, so that no logits are kept. --head joint does so
+for the rows of all steps at once, so that there is one gradient of the LM head and not one for each step: as good as PyTorch
+gets. --head plain keeps the logits, as the published trainers do. import_mib is the memory that importing PyTorch takes,
+more if it was built for GPUs.
 
     pip install torch
     tools/experiments/torch_eagle3.py --size small --threads 2      # one JSON line
@@ -18,11 +20,12 @@ import argparse, json, math, os, random, re, resource, statistics, subprocess, s
 
 ap = argparse.ArgumentParser()
 ap.add_argument('--size', choices=['small', 'large'], default='small')
-ap.add_argument('--head', choices=['fused', 'plain'], default='fused')
+ap.add_argument('--head', choices=['fused', 'joint', 'plain'], default='fused')
 ap.add_argument('--threads', type=int, default=2)
 ap.add_argument('--measured', type=int, default=3, help='steps that are timed')
 ap.add_argument('--check', type=int, default=0)
 ap.add_argument('--beside', type=int, default=0, help='rounds in turn with talf')
+ap.add_argument('--heads', default='fused,joint,plain', help="PyTorch's of these rounds")
 ap.add_argument('--binary', default='', help="talf's test binary: go test -c -o train.test ./train")
 a = ap.parse_args()
 
@@ -31,33 +34,36 @@ def beside():
     """Rounds of both programs in turn, each in a process of its own: time and peak memory of PyTorch over talf's."""
     if not a.binary:
         sys.exit('--beside wants --binary')
-    ms, cpu, mib = [], [], []
+    ms, cpu, mib, net, heads = [], [], [], [], a.heads.split(',')
     for n in range(a.beside):
         def torch(head):
             out = subprocess.run([sys.executable, __file__, '--size', a.size, '--head', head, '--threads', str(a.threads), '--measured', str(a.measured)],
                                  check=True, capture_output=True, text=True).stdout
             r = json.loads(out)
-            return r['step_ms'], r['cpu_ms'], r['peak_mib']
+            return r['step_ms'], r['cpu_ms'], r['peak_mib'], r['peak_mib'] - r['import_mib']
 
         def talf():
             out = subprocess.run([os.path.abspath(a.binary), '-test.run', 'xxx', '-test.bench', f'Eagle3Step/{a.size}$', '-test.benchtime', f'{a.measured}x',
                                   '-test.cpu', str(a.threads)], check=True, capture_output=True, text=True).stdout
-            return float(re.search(r'([\d.]+) ns/op', out)[1]) / 1e6, float(re.search(r'([\d.]+) cpu-ms/op', out)[1]), float(re.search(r'([\d.]+) peak-MiB', out)[1])
-        order = [('talf', talf), ('fused', lambda: torch('fused')), ('plain', lambda: torch('plain'))]
-        got = {k: f() for k, f in (order if n % 2 == 0 else order[::-1])}
+            peak = float(re.search(r'([\d.]+) peak-MiB', out)[1])
+            return float(re.search(r'([\d.]+) ns/op', out)[1]) / 1e6, float(re.search(r'([\d.]+) cpu-ms/op', out)[1]), peak, peak
+        order = ['talf', *heads]
+        got = {k: talf() if k == 'talf' else torch(k) for k in (order if n % 2 == 0 else order[::-1])}
         ms.append({k: v[0] for k, v in got.items()})
         cpu.append({k: v[1] for k, v in got.items()})
         mib.append({k: v[2] for k, v in got.items()})
-        print(json.dumps(dict(round=n + 1, ms=ms[-1], cpu_ms=cpu[-1], peak_mib=mib[-1])), flush=True)
+        net.append({k: v[3] for k, v in got.items()})
+        print(json.dumps(dict(round=n + 1, ms=ms[-1], cpu_ms=cpu[-1], peak_mib=mib[-1], without_import=net[-1])), flush=True)
     rng = random.Random(1)
 
     def ratio(rounds, head):
         logs = [math.log(r[head] / r['talf']) for r in rounds]
         means = sorted(statistics.mean(rng.choices(logs, k=len(logs))) for _ in range(2000))
         return [round(math.exp(x), 2) for x in (statistics.mean(logs), means[50], means[1949])]
-    for head in ('fused', 'plain'):  # value, ends of the 95% interval over rounds
+    for head in heads:  # value, ends of the 95% interval over rounds
         print(json.dumps(dict(size=a.size, threads=a.threads, against=head, speed=ratio(ms, head), processor_time=ratio(cpu, head),
-                              memory=round(statistics.median(r['talf'] / r[head] for r in mib), 2))))
+                              memory=round(statistics.median(r['talf'] / r[head] for r in mib), 2),
+                              without_import=round(statistics.median(r['talf'] / r[head] for r in net), 2))))
 
 
 if a.beside:
@@ -69,6 +75,7 @@ import torch
 import torch.nn as nn
 import torch.nn.functional as F
 
+import_mib = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024
 torch.set_num_threads(a.threads)
 torch.manual_seed(0)
 V, H, NH, KV, FFN, B, S = dict(small=(4096, 256, 4, 2, 704, 2, 7), large=(32000, 2048, 16, 16, 5632, 1, 3))[a.size]
@@ -78,20 +85,20 @@ T, D, K, CHUNK = 256 if not a.check else 11, H // NH, 16, 512
 
 
 class FusedCE(torch.autograd.Function):
-    """sum over rows of -sum_k p_k log q_k - p_tail log(1 - sum_k q_k), q = softmax(h W^T)."""
+    """sum over rows of s (-sum_k p_k log q_k - p_tail log(1 - sum_k q_k)), q = softmax(h W^T)."""
 
     @staticmethod
-    def forward(ctx, h, W, idx, p):
+    def forward(ctx, h, W, idx, p, s):
         dh, dW = torch.empty_like(h), torch.zeros_like(W)
         loss = h.new_zeros(())
         for i in range(0, h.shape[0], CHUNK):
-            x, ix, pk = h[i:i + CHUNK], idx[i:i + CHUNK], p[i:i + CHUNK]
+            x, ix, pk, sk = h[i:i + CHUNK], idx[i:i + CHUNK], p[i:i + CHUNK], s[i:i + CHUNK, None]
             q = torch.softmax(x @ W.t(), -1)
             qk = q.gather(1, ix)
             tail = (1 - qk.sum(1, keepdim=True)).clamp_min(1e-6)
             pt = (1 - pk.sum(1, keepdim=True)).clamp_min(0)
-            loss -= (pk * qk.clamp_min(1e-30).log()).sum() + (pt * tail.log()).sum()
-            q.mul_(1 - pt / tail).scatter_(1, ix, qk - pk)
+            loss -= (sk * pk * qk.clamp_min(1e-30).log()).sum() + (sk * pt * tail.log()).sum()
+            q.mul_(sk * (1 - pt / tail)).scatter_(1, ix, sk * (qk - pk))
             dh[i:i + CHUNK] = q @ W
             dW.addmm_(q.t(), x)
         ctx.save_for_backward(dh, dW)
@@ -100,13 +107,13 @@ class FusedCE(torch.autograd.Function):
     @staticmethod
     def backward(ctx, g):
         dh, dW = ctx.saved_tensors
-        return dh * g, dW.mul_(g), None, None
+        return dh * g, dW.mul_(g), None, None, None
 
 
-def plain_ce(h, W, idx, p):
+def plain_ce(h, W, idx, p, s):
     lq = F.log_softmax(h @ W.t(), -1).gather(1, idx)
     tail = (1 - lq.exp().sum(1)).clamp_min(1e-6)
-    return -((p * lq).sum() + ((1 - p.sum(1)).clamp_min(0) * tail.log()).sum())
+    return -((s[:, None] * p * lq).sum() + (s * (1 - p.sum(1)).clamp_min(0) * tail.log()).sum())
 
 
 class Head(nn.Module):
@@ -151,25 +158,29 @@ class Head(nn.Module):
         return x, F.rms_norm(x, (H,), s.n_out, 1e-5), first, later
 
 
-def loss_of(head, d, ce):
-    g, first, later, total = head.fc(d['taps']), None, [], 0.0
+def loss_of(head, d, form):
+    g, first, later, outs = head.fc(d['taps']), None, [], []
+    ce = plain_ce if form == 'plain' else FusedCE.apply
     for k in range(S):
         g, out, first, later = head.step(k, F.embedding(d['tokens'][:, k:k + T], E), g, first, later)
-        total = total + 0.8 ** k * ce(out.reshape(-1, H), head.lm.weight, d['idx'][k], d['p'][k])
-    return total / (B * T)
+        outs.append(out.reshape(-1, H))
+    s = [torch.full((B * T,), 0.8 ** k) for k in range(S)]
+    if form == 'joint':
+        return ce(torch.cat(outs), head.lm.weight, torch.cat(d['idx']), torch.cat(d['p']), torch.cat(s)) / (B * T)
+    return sum(ce(outs[k], head.lm.weight, d['idx'][k], d['p'][k], s[k]) for k in range(S)) / (B * T)
 
 
 head, E = Head(), torch.randn(V, H) * 0.02
 p = [torch.softmax(2 * torch.randn(B * T, K + 1), -1)[:, :K].contiguous() for _ in range(S)]
 idx = [(torch.randint(V, (B * T, 1)) + torch.arange(K) * 5) % V for _ in range(S)]
 data = dict(tokens=torch.randint(V, (B, T + S)), taps=torch.randn(B, T, 3 * H), idx=idx, p=p)
-ce = FusedCE.apply if a.head == 'fused' else plain_ce
 
 if a.check:
     ps = list(head.parameters())
-    g1 = torch.autograd.grad(loss_of(head, data, FusedCE.apply), ps)
-    g2 = torch.autograd.grad(loss_of(head, data, plain_ce), ps)
-    print('fused and plain, largest relative difference of gradients', max(((x - y).norm() / y.norm()).item() for x, y in zip(g1, g2)))
+    want = torch.autograd.grad(loss_of(head, data, 'plain'), ps)
+    for form in ('fused', 'joint'):
+        got = torch.autograd.grad(loss_of(head, data, form), ps)
+        print(form, 'and plain, largest relative difference of gradients', max(((x - y).norm() / y.norm()).item() for x, y in zip(got, want)))
     # The last step of each root alone: one query row over all keys that it may see.
     with torch.no_grad():
         g, first, later = head.fc(data['taps']), None, []
@@ -195,7 +206,7 @@ opt = torch.optim.AdamW(head.parameters(), lr=3e-4, betas=(0.9, 0.95), weight_de
 
 def step():
     opt.zero_grad(set_to_none=True)
-    loss = loss_of(head, data, ce)
+    loss = loss_of(head, data, a.head)
     loss.backward()
     torch.nn.utils.clip_grad_norm_(head.parameters(), 1.0)
     opt.step()
@@ -210,4 +221,4 @@ for _ in range(a.measured):
     times.append(time.perf_counter() - t)
 cpu = (time.process_time() - cpu) / a.measured  # means, as talf's benchmark prints them
 print(json.dumps(dict(torch=torch.__version__, size=a.size, head=a.head, threads=a.threads, step_ms=round(1e3 * statistics.mean(times), 1), cpu_ms=round(1e3 * cpu, 1),
-                      peak_mib=resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024, loss=round(last, 3))))
+                      import_mib=import_mib, peak_mib=resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024, loss=round(last, 3))))
