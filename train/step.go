@@ -28,7 +28,7 @@ func (t *trainer) makeStep(ctx context.Context) (p Progress, err error) {
 	}
 	var ok bool
 	if p.Norm, ok = t.opt.Update(t.nodes, stage.Rate(t.opt.Step()+1)); !ok && t.failedDevice() {
-		p.Norm = 0
+		p.Norm = t.buckets.Norm()
 		t.opt.SetStep(at - t.state.Begun) // as the others, who made the step
 	} else if !ok {
 		return p, t.diverged(ctx, at, micro, fmt.Sprintf("the gradients' norm is %v", p.Norm))

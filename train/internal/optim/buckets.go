@@ -1,6 +1,8 @@
 package optim
 
 import (
+	"math"
+
 	"talf/compute"
 	"talf/train/internal/gg"
 )
@@ -91,6 +93,18 @@ func (b *Buckets) Return() {
 	for _, t := range b.sums {
 		t.Push()
 	}
+}
+
+// Norm returns the norm of the sums, all of them done, from the host's memory: what Update returns up to rounding, also
+// once the device is lost.
+func (b *Buckets) Norm() float64 {
+	sum := 0.0
+	for _, m := range b.mem {
+		for _, x := range m {
+			sum += float64(float64(x) * float64(x))
+		}
+	}
+	return math.Sqrt(sum)
 }
 
 func (b *Buckets) reduceNext() {
