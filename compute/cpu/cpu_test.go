@@ -52,6 +52,17 @@ func TestResultsDependNeitherOnClassNorOnThreads(t *testing.T) {
 			}
 		}
 	}
+	if class := kern.Best(); class == kern.AVX512VNNI {
+		for _, shapes := range []string{cpu.FixedShapes, "f32=3/8,q8x1=5/3,q8x2=2/5"} {
+			devices[fmt.Sprintf("%v with shapes %s", class, shapes)] = func() compute.Device {
+				d, err := cpu.New(cpu.Config{Class: class, Threads: 2, Shapes: shapes})
+				if err != nil {
+					t.Fatal(err)
+				}
+				return d
+			}
+		}
+	}
 	if len(tiles) == 0 {
 		all = append(all, compute.BF16)
 	}
@@ -102,6 +113,8 @@ func TestNewRefusesBadConfigurations(t *testing.T) {
 		"no threads":                          {Class: kern.Portable},
 		"too many threads":                    {Class: kern.Portable, Threads: 1 << 20},
 		"a class that does not exist":         {Class: 77, Threads: 1},
+		"shapes that are none":                {Class: kern.Portable, Threads: 1, Shapes: "wide"},
+		"shapes that the class has not":       {Class: kern.Portable, Threads: 1, Shapes: "f32=8/128"},
 	} {
 		if _, err := cpu.New(c); err == nil {
 			t.Errorf("New accepts %s", name)

@@ -24,7 +24,13 @@ import (
 // kern.ParseClass accepts.
 const EnvClass = "TALF_CPU"
 
-// A Config says how a device computes. Results do not depend on Threads, nor on Class except
+// EnvShapes names the environment variable that sets Default's Shapes.
+const EnvShapes = "TALF_SHAPES"
+
+// FixedShapes are the Shapes of a device that measures nothing and takes those that the kernels come with.
+const FixedShapes = "fixed"
+
+// A Config says how a device computes. Results do not depend on Threads and Shapes, nor on Class except
 // with BF16 weights, for which class amx rounds activations.
 type Config struct {
 	Class   kern.Class // kernels to use
@@ -33,12 +39,15 @@ type Config struct {
 	// BF16 weights where tiles multiply them: 16, or 8, which is faster with many rows and less
 	// exact. 0 is 8 for weights packed as Q4 and 16 for others.
 	ActBits int
+	// Shapes are how products cut many rows: a list that kern.ParseShapes reads, FixedShapes, or
+	// "" for those that are fastest here, which the process measures once.
+	Shapes string
 }
 
 // Default returns the fastest class of this machine, or the one that EnvClass names, and as many
 // threads as the machine's topology suggests, but at most as many as the Go scheduler uses.
 func Default() Config {
-	c := Config{Class: kern.Best(), Threads: min(topology.Read().Threads(), runtime.GOMAXPROCS(0))}
+	c := Config{Class: kern.Best(), Threads: min(topology.Read().Threads(), runtime.GOMAXPROCS(0)), Shapes: os.Getenv(EnvShapes)}
 	if name := os.Getenv(EnvClass); name != "" {
 		if class, err := kern.ParseClass(name); err == nil {
 			c.Class = class
@@ -60,7 +69,7 @@ func (c Config) Validate() error {
 	if c.Class == badClass {
 		return fmt.Errorf("cpu: %s=%q: want %s", EnvClass, os.Getenv(EnvClass), kern.ClassNames())
 	}
-	if _, err := kern.For(c.Class); err != nil {
+	if _, err := c.kernels(kern.For); err != nil {
 		return fmt.Errorf("cpu: %w", err)
 	}
 	if c.Threads < 1 || c.Threads > maxThreads {
@@ -70,6 +79,25 @@ func (c Config) Validate() error {
 		return fmt.Errorf("cpu: activations of %d bits, want 8 or 16", c.ActBits)
 	}
 	return nil
+}
+
+// kernels returns the table of the class, which measured returns where nothing says what shapes it has.
+func (c Config) kernels(measured func(kern.Class) (*kern.Funcs, error)) (*kern.Funcs, error) {
+	switch c.Shapes {
+	case "":
+		return measured(c.Class)
+	case FixedShapes:
+		return kern.For(c.Class)
+	}
+	s, err := kern.ParseShapes(c.Shapes)
+	if err != nil {
+		return nil, err
+	}
+	f, err := kern.For(c.Class)
+	if err != nil {
+		return nil, err
+	}
+	return f.With(s)
 }
 
 // planes returns the number of bytes that activations are rounded to for weights packed as t.
@@ -99,7 +127,7 @@ func New(c Config) (*Device, error) {
 	if err := c.Validate(); err != nil {
 		return nil, err
 	}
-	k, err := kern.For(c.Class)
+	k, err := c.kernels(kern.Tuned)
 	if err != nil {
 		return nil, fmt.Errorf("cpu: %w", err)
 	}
@@ -116,6 +144,9 @@ func (d *Device) Name() string {
 	}
 	return fmt.Sprintf("cpu %v, %d threads", d.cfg.Class, d.cfg.Threads)
 }
+
+// Shapes returns how products cut many rows, as kern.ParseShapes reads it; "" if they can do so in one way only.
+func (d *Device) Shapes() string { return d.k.Shapes.String() }
 
 // Arithmetic returns "": other devices are compared with the CPU.
 func (d *Device) Arithmetic() string { return "" }

@@ -40,6 +40,7 @@ type CPU struct {
 	Device   string   `json:"device"`           // the device and the kernels it chose
 	Kernels  []string `json:"kernels"`          // values of TALF_CPU that work here, slowest first
 	NoAMX    string   `json:"no_amx,omitempty"` // why class amx is not among them
+	Shapes   string   `json:"shapes,omitempty"` // how products cut many rows, measured now: a value of TALF_SHAPES
 }
 
 // A Memory is what this process may have: the machine's, or what its control groups allow.
@@ -63,7 +64,7 @@ func Examine() (*Report, error) {
 	if err != nil {
 		return nil, err
 	}
-	r.CPU.Device, r.CPU.Threads = dev.Name(), cpu.Default().Threads
+	r.CPU.Device, r.CPU.Threads, r.CPU.Shapes = dev.Name(), cpu.Default().Threads, dev.Shapes()
 	if err := dev.Close(); err != nil {
 		return nil, fmt.Errorf("close the CPU device: %w", err)
 	}
@@ -104,6 +105,9 @@ func (r *Report) Write(w io.Writer) error {
 		kernels += "; " + r.CPU.NoAMX
 	}
 	line("kernels", "%s", kernels)
+	if r.CPU.Shapes != "" {
+		line("shapes", "%s", r.CPU.Shapes)
+	}
 	if r.Memory.Total > 0 {
 		limit := ""
 		if r.Memory.Limit != "" {

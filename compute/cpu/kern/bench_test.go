@@ -18,6 +18,20 @@ func everyClass(b *testing.B, fn func(b *testing.B, f *Funcs)) {
 	}
 }
 
+// everyShape is everyClass that also runs the tables whose shapes were measured here.
+func everyShape(b *testing.B, fn func(b *testing.B, f *Funcs)) {
+	everyClass(b, fn)
+	for _, c := range Available() {
+		f, err := Tuned(c)
+		if err != nil {
+			b.Fatal(err)
+		}
+		if f.cut != nil {
+			b.Run(c.String()+" shapes "+f.Shapes.String(), func(b *testing.B) { fn(b, f) })
+		}
+	}
+}
+
 // BenchmarkGemm multiplies rows by weights of several panels, from each level of
 // the memory: GFLOP/s, and GB/s of weights for each pass over them.
 func BenchmarkGemm(b *testing.B) {

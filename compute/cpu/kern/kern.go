@@ -118,6 +118,10 @@ const lanes = 16
 // where stated, and then must coincide.
 type Funcs struct {
 	Class Class
+	// Shapes say how products cut rows that one kernel does not hold. They are zero for products
+	// that can do so in one way only.
+	Shapes Shapes
+	cut    func(*Funcs) // makes the products that follow Shapes; nil if none does
 	// MaxRows is the largest number of rows that Gemm computes at once, and its fastest number.
 	MaxRows int
 	// Gemm computes c[r·ldc+j] (+)= Σ_k a[r·ars+k·aks] · b[k·ldb+j] for j < Panel

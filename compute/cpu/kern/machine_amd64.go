@@ -37,7 +37,7 @@ var avx2 = Funcs{
 	QuantA:       func(dst []uint32, x []float32, planes int) { quantAsm(quantAAVX2, dst, x, planes) },
 	MaxRowsQ8:    len(gemmsQ8AVX2) - 1,
 	GemmQ8: func(c []float32, ldc int, a []uint32, ars int, b []byte, rows, blocks, _ int, acc bool) {
-		gemmQ8Asm(gemmsQ8AVX2[:], c, ldc, a, ars, b, rows, blocks, acc)
+		gemmQ8Asm(gemmsQ8AVX2[:], c, ldc, a, ars, b, rows, blocks, acc, Shape{len(gemmsQ8AVX2) - 1, chunkQ8})
 	},
 	MaxRowsQ4:   len(gemmsQ4AVX2) - 1,
 	GemmQ4:      gemmQ4Of(gemmsQ4AVX2[:]),
@@ -66,6 +66,8 @@ var avx2 = Funcs{
 
 var avx512 = Funcs{
 	Class:        AVX512,
+	Shapes:       Shapes{F32: Shape{len(gemmsAVX512) - 1, chunkF32}},
+	cut:          (*Funcs).cutAVX512,
 	MaxRows:      len(gemmsAVX512) - 1,
 	Gemm:         gemmOf(gemmsAVX512[:], math.MaxInt),
 	GemmNext:     gemmNextOf(gemmsAVX512[:], math.MaxInt),
@@ -75,7 +77,7 @@ var avx512 = Funcs{
 	QuantA:       func(dst []uint32, x []float32, planes int) { quantAsm(quantAAVX512, dst, x, planes) },
 	MaxRowsQ8:    len(gemmsQ8AVX512) - 1,
 	GemmQ8: func(c []float32, ldc int, a []uint32, ars int, b []byte, rows, blocks, _ int, acc bool) {
-		gemmQ8Asm(gemmsQ8AVX512[:], c, ldc, a, ars, b, rows, blocks, acc)
+		gemmQ8Asm(gemmsQ8AVX512[:], c, ldc, a, ars, b, rows, blocks, acc, Shape{len(gemmsQ8AVX512) - 1, chunkQ8})
 	},
 	MaxRowsQ4:   len(gemmsQ4AVX512) - 1,
 	GemmQ4:      gemmQ4Of(gemmsQ4AVX512[:]),
@@ -110,9 +112,9 @@ var avx512vnni = func() Funcs {
 		quantAsm(quantsVNNI[planes], dst, x, planes)
 	}
 	f.MaxRowsQ8 = len(gemmsQ8VNNI[0]) - 1
-	f.GemmQ8 = func(c []float32, ldc int, a []uint32, ars int, b []byte, rows, blocks, planes int, acc bool) {
-		gemmQ8Asm(gemmsQ8VNNI[planes-1][:], c, ldc, a, ars, b, rows, blocks, acc)
-	}
+	f.cut = (*Funcs).cutVNNI
+	f.Shapes.Q8 = [2]Shape{{f.MaxRowsQ8, chunkQ8}, {f.MaxRowsQ8, chunkQ8}}
+	f.cut(&f)
 	f.MaxRowsQ4 = len(gemmsQ4VNNI[0]) - 1
 	f.GemmQ4 = func(c []float32, ldc int, a []uint32, ars int, b []byte, rows, blocks, planes int, acc bool) {
 		gemmQ4Asm(gemmsQ4VNNI[planes-1][:], c, ldc, a, ars, b, rows, blocks, acc)
@@ -122,6 +124,26 @@ var avx512vnni = func() Funcs {
 	}
 	return f
 }()
+
+// cutAVX512 makes the products that cut rows as f's shapes say.
+func (f *Funcs) cutAVX512() {
+	kernels, chunk := gemmsAVX512[:f.Shapes.F32.Rows+1], f.Shapes.F32.Chunk
+	f.Gemm = func(c []float32, ldc int, a []float32, ars, aks int, b []float32, ldb, rows, k int, acc bool) {
+		gemmAsmNext(kernels, math.MaxInt, c, ldc, a, ars, aks, b, ldb, rows, k, acc, 0, chunk)
+	}
+	f.GemmNext = func(c []float32, ldc int, a []float32, ars, aks int, b []float32, rows, k int, acc bool, next []float32) {
+		gemmAsmNext(kernels, math.MaxInt, c, ldc, a, ars, aks, b, Panel, rows, k, acc, distance(b, next), chunk)
+	}
+}
+
+// cutVNNI is cutAVX512 with q8 by VNNI.
+func (f *Funcs) cutVNNI() {
+	f.cutAVX512()
+	s := f.Shapes.Q8
+	f.GemmQ8 = func(c []float32, ldc int, a []uint32, ars int, b []byte, rows, blocks, planes int, acc bool) {
+		gemmQ8Asm(gemmsQ8VNNI[planes-1][:], c, ldc, a, ars, b, rows, blocks, acc, s[planes-1])
+	}
+}
 
 // The kernels by number of rows. From halfRows on, those of AVX2 compute half of
 // a panel.

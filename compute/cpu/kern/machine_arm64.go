@@ -31,7 +31,7 @@ var neon = Funcs{
 	QuantA:       func(dst []uint32, x []float32, planes int) { quantNEON(quantPairs, dst, x, planes) },
 	MaxRowsQ8:    len(gemmsQ8NEON) - 1,
 	GemmQ8: func(c []float32, ldc int, a []uint32, ars int, b []byte, rows, blocks, _ int, acc bool) {
-		gemmQ8Asm(gemmsQ8NEON[:], c, ldc, a, ars, b, rows, blocks, acc)
+		gemmQ8Asm(gemmsQ8NEON[:], c, ldc, a, ars, b, rows, blocks, acc, Shape{len(gemmsQ8NEON) - 1, chunkQ8})
 	},
 	MaxRowsQ4: len(gemmsQ4NEON) - 1,
 	GemmQ4:    gemmQ4Of(gemmsQ4NEON[:]),
@@ -154,7 +154,7 @@ func neonBytes(c Class, w quantWay, q8, q4, q4k *[2][5]gemmQ8Func) Funcs {
 	f.QuantA = func(dst []uint32, x []float32, planes int) { quantNEON(w, dst, x, planes) }
 	f.MaxRowsQ8 = len(q8[0]) - 1
 	f.GemmQ8 = func(c []float32, ldc int, a []uint32, ars int, b []byte, rows, blocks, planes int, acc bool) {
-		gemmQ8Asm(q8[planes-1][:], c, ldc, a, ars, b, rows, blocks, acc)
+		gemmQ8Asm(q8[planes-1][:], c, ldc, a, ars, b, rows, blocks, acc, Shape{len(q8[planes-1]) - 1, chunkQ8})
 	}
 	f.MaxRowsQ4 = len(q4[0]) - 1
 	f.GemmQ4 = func(c []float32, ldc int, a []uint32, ars int, b []byte, rows, blocks, planes int, acc bool) {

@@ -77,7 +77,7 @@ func products(rows int) []product {
 // of rows take turns, and each part counts with its shortest time, so that other users of the
 // machine's memory disturb less.
 func BenchmarkSkinny(b *testing.B) {
-	counts := []int{0, 1, 2, 4, 8, 16, 32, 64} // 0 is raw
+	counts := []int{0, 1, 2, 4, 8, 16, 32, 48, 64} // 0 is raw
 	for _, m := range []struct {
 		name        string
 		bytes, reps int
@@ -92,7 +92,7 @@ func BenchmarkSkinny(b *testing.B) {
 			copy(words[i:], words[:i])
 		}
 		b.Run(m.name, func(b *testing.B) {
-			everyClass(b, func(b *testing.B, f *Funcs) {
+			everyShape(b, func(b *testing.B, f *Funcs) {
 				if f.Class == Portable {
 					b.Skip("plain Go does not reach the memory's speed")
 				}

@@ -116,7 +116,7 @@ func aheadOf(next int) uintptr {
 	return aheadOne
 }
 
-// The steps of a chunk, by the type of the weights: 16 or 8 KiB.
+// The steps of a chunk, by the type of the weights: 16 or 8 KiB. Shapes may say otherwise.
 const (
 	chunkF32  = 128
 	chunkBF16 = 256
@@ -130,14 +130,14 @@ const partK = 4
 // half or more rows compute half of a panel.
 func gemmOf(kernels []gemmAsm, half int) func(c []float32, ldc int, a []float32, ars, aks int, b []float32, ldb, rows, k int, acc bool) {
 	return func(c []float32, ldc int, a []float32, ars, aks int, b []float32, ldb, rows, k int, acc bool) {
-		gemmAsmNext(kernels, half, c, ldc, a, ars, aks, b, ldb, rows, k, acc, 0)
+		gemmAsmNext(kernels, half, c, ldc, a, ars, aks, b, ldb, rows, k, acc, 0, chunkF32)
 	}
 }
 
 // gemmNextOf is gemmOf for panels, and prefetches the next one.
 func gemmNextOf(kernels []gemmAsm, half int) func(c []float32, ldc int, a []float32, ars, aks int, b []float32, rows, k int, acc bool, next []float32) {
 	return func(c []float32, ldc int, a []float32, ars, aks int, b []float32, rows, k int, acc bool, next []float32) {
-		gemmAsmNext(kernels, half, c, ldc, a, ars, aks, b, Panel, rows, k, acc, distance(b, next))
+		gemmAsmNext(kernels, half, c, ldc, a, ars, aks, b, Panel, rows, k, acc, distance(b, next), chunkF32)
 	}
 }
 
@@ -149,7 +149,7 @@ func distance[T any](b, next []T) int {
 	return int(uintptr(unsafe.Pointer(unsafe.SliceData(next))) - uintptr(unsafe.Pointer(unsafe.SliceData(b))))
 }
 
-func gemmAsmNext(kernels []gemmAsm, half int, c []float32, ldc int, a []float32, ars, aks int, b []float32, ldb, rows, k int, acc bool, next int) {
+func gemmAsmNext(kernels []gemmAsm, half int, c []float32, ldc int, a []float32, ars, aks int, b []float32, ldb, rows, k int, acc bool, next, chunk int) {
 	if rows == 0 {
 		return
 	}
@@ -159,7 +159,7 @@ func gemmAsmNext(kernels []gemmAsm, half int, c []float32, ldc int, a []float32,
 			unsafe.SliceData(b), 4*uintptr(ldb), k, acc, aheadOf(next), partK*4*Panel)
 		return
 	}
-	w := newWalk(rows, len(kernels)-1, halves(rows, half), k, chunkF32, 4*Panel, partK)
+	w := newWalk(rows, len(kernels)-1, halves(rows, half), k, chunk, 4*Panel, partK)
 	w.next = next
 	for t := w.start(); t.rows > 0; w.advance(&t) {
 		n := halves(t.rows, half)
@@ -226,8 +226,9 @@ func halves(rows, half int) int {
 	return 2
 }
 
-// gemmQ8Asm computes a product with q8 weights by kernels, by number of rows.
-func gemmQ8Asm(kernels []gemmQ8Func, c []float32, ldc int, a []uint32, ars int, b []byte, rows, blocks int, acc bool) {
+// gemmQ8Asm computes a product with q8 weights by kernels, by number of rows. Rows that do not fit one are cut as by
+// says.
+func gemmQ8Asm(kernels []gemmQ8Func, c []float32, ldc int, a []uint32, ars int, b []byte, rows, blocks int, acc bool, by Shape) {
 	if rows == 0 {
 		return
 	}
@@ -240,7 +241,7 @@ func gemmQ8Asm(kernels []gemmQ8Func, c []float32, ldc int, a []uint32, ars int, 
 			unsafe.SliceData(b), blocks, acc, aheadOne, Q8BlockLen)
 		return
 	}
-	w := newWalk(rows, len(kernels)-1, 1, blocks, chunkQ8, Q8BlockLen, 1)
+	w := newWalk(rows, by.Rows, 1, blocks, by.Chunk, Q8BlockLen, 1)
 	for t := w.start(); t.rows > 0; w.advance(&t) {
 		at, bt := a[min(t.r0*ars+t.i*Q8ABlockLen, len(a)):], b[min(t.i*Q8BlockLen, len(b)):]
 		ahead, pace := w.ahead(t, 0)

@@ -1,0 +1,114 @@
+package kern
+
+import (
+	"math/rand/v2"
+	"testing"
+	"time"
+)
+
+// shaped returns the tables whose products can be cut in several ways.
+func shaped(t *testing.T) (fs []*Funcs) {
+	for _, f := range others(t) {
+		if f.cut != nil {
+			fs = append(fs, f)
+		}
+	}
+	if len(fs) == 0 {
+		t.Skip("no class here has several shapes")
+	}
+	return fs
+}
+
+// Every shape that is tried, and odd ones, give the portable bits.
+func TestEveryShapeHasThePortableBits(t *testing.T) {
+	shapes := append([]Shape{{1, 4}, {3, 8}, {12, 4}, {7, 1000}}, append(triedQ8, triedF32...)...)
+	for _, f := range shaped(t) {
+		r := rand.New(rand.NewPCG(51, 52))
+		for _, s := range shapes {
+			for name, next := range sources(r) {
+				for _, rows := range []int{1, 12, 13, 16, 33, 64} {
+					if s.Rows <= f.MaxRows {
+						g, err := f.With(Shapes{F32: s})
+						if err != nil {
+							t.Fatal(err)
+						}
+						compareGemm(t, r, g, name, rows, 1+r.IntN(40), next)
+						compareGemm(t, r, g, name, rows, 250+r.IntN(40), next)
+					}
+					for i := range f.Shapes.Q8 {
+						if f.Shapes.Q8[i] == (Shape{}) || s.Rows > f.MaxRowsQ8 {
+							continue
+						}
+						var by Shapes
+						by.Q8[i] = s
+						g, err := f.With(by)
+						if err != nil {
+							t.Fatal(err)
+						}
+						compareQ8(t, r, g, name, rows, 1+r.IntN(600), i+1, next)
+					}
+				}
+			}
+		}
+	}
+}
+
+// Measuring ends in time and chooses a shape that it tried, or leaves that of the table.
+func TestTuningChoosesFromWhatItTries(t *testing.T) {
+	for _, f := range shaped(t) {
+		since := time.Now()
+		g := f.tune(mostTuning)
+		if took := time.Since(since); took > 20*mostTuning { // two rounds on a busy machine
+			t.Errorf("%v: measuring shapes took %v", f.Class, took)
+		}
+		in := func(s, own Shape, tried []Shape) bool {
+			for _, x := range append(tried, own) {
+				if s == x {
+					return true
+				}
+			}
+			return false
+		}
+		t.Logf("%v: %v", f.Class, g.Shapes)
+		if !in(g.Shapes.F32, f.Shapes.F32, triedF32) || !in(g.Shapes.Q8[0], f.Shapes.Q8[0], triedQ8) || !in(g.Shapes.Q8[1], f.Shapes.Q8[1], triedQ8) {
+			t.Errorf("%v: shapes %v were not tried", f.Class, g.Shapes)
+		}
+		again, err := Tuned(f.Class)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if third, _ := Tuned(f.Class); third != again {
+			t.Errorf("%v: shapes are measured twice", f.Class)
+		}
+	}
+	if f, err := Tuned(Portable); err != nil || f.Class != Portable {
+		t.Errorf("portable: %v, %v", f, err)
+	}
+}
+
+func TestShapesInText(t *testing.T) {
+	want := Shapes{F32: Shape{14, 256}, Q8: [2]Shape{{7, 16}, {8, 12}}}
+	got, err := ParseShapes(want.String())
+	if err != nil || got != want {
+		t.Errorf("%v is read as %v, %v", want, got, err)
+	}
+	if got, err := ParseShapes("q8x2=7/12"); err != nil || got != (Shapes{Q8: [2]Shape{1: {7, 12}}}) {
+		t.Errorf("%v, %v", got, err)
+	}
+	for _, bad := range []string{"", "f32", "f32=8", "f32=8/", "q8=7/12", "f32=a/8", "f32=8/8,"} {
+		if s, err := ParseShapes(bad); err == nil {
+			t.Errorf("%q is read as %v", bad, s)
+		}
+	}
+	for _, f := range shaped(t) {
+		for _, bad := range []string{"f32=15/128", "f32=14/130", "f32=-1/128", "f32=8/0", "q8x1=13/8", "q8x2=1/100000"} {
+			s, err := ParseShapes(bad)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if _, err := f.With(s); err == nil {
+				t.Errorf("%v accepts %s", f.Class, bad)
+			}
+		}
+	}
+}
