@@ -32,7 +32,7 @@ var summaries = []summary{
 }
 
 func TestSummariesStateWhatWasMeasured(t *testing.T) {
-	link := regexp.MustCompile(`\]\(((?:docs/)?measurements/[a-z-]+\.md)(?:#[^)]*)?\)`)
+	link := regexp.MustCompile(`\]\(((?:docs/)?measurements/[a-z0-9-]+\.md)(?:#[^)]*)?\)`)
 	for _, s := range summaries {
 		text := read(t, s.file)
 		_, after, found := strings.Cut(text, s.head+"\n")
