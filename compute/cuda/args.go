@@ -40,7 +40,8 @@ const (
 	prepareBF16
 	paths
 	attendF32
-	attendBF16
+	attendBF16x16
+	attendBF16x64
 	attendSum
 	moveSlots
 	unpackBF16
@@ -112,7 +113,8 @@ var kernels = [kernelCount]struct {
 	prepareBF16:   {"prepare_bf16", 128},
 	paths:         {"paths", 32},
 	attendF32:     {"attend_f32", 128},
-	attendBF16:    {"attend_bf16", 128},
+	attendBF16x16: {"attend_bf16_16", 128},
+	attendBF16x64: {"attend_bf16_64", 128},
 	attendSum:     {"attend_sum", 128},
 	moveSlots:     {"move_slots", 128},
 	unpackBF16:    {"unpack_bf16", 256},

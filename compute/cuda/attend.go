@@ -10,11 +10,13 @@ import (
 	"talf/compute"
 )
 
-// chunk is the number of positions that one block of the attention kernel sums, and
-// queries the number of rows times heads of a group that it sums them for.
+// chunk is the number of positions that one block of an attention kernel sums, and queries the
+// number of rows times heads of a group that a block of attend_bf16_64 sums them for. Blocks of the
+// other attention kernels have few queries.
 const (
 	chunk   = 128
-	queries = 16
+	queries = 64
+	few     = 16
 )
 
 // partBytes bounds the memory of the chunks' sums. Larger steps run in parts.
@@ -76,9 +78,9 @@ func (q *queue) Attend(dst, qkv compute.Buffer, kv compute.KV, layer int, a *com
 	if t == nil {
 		return // no rows, or the device has failed
 	}
-	prep, att := prepareF32, attendF32
+	prep := prepareF32
 	if c.Type == compute.BF16 {
-		prep, att = prepareBF16, attendBF16
+		prep = prepareBF16
 	}
 	p.rows = t.rows
 	rows, live := q.counted(s.Rows, false)
@@ -95,7 +97,15 @@ func (q *queue) Attend(dst, qkv compute.Buffer, kv compute.KV, layer int, a *com
 			return
 		}
 		first := t.rows + uint64(part.row*rowBytes)
-		z := (part.deep*(s.Heads/c.KVHeads) + queries - 1) / queries
+		group := s.Heads / c.KVHeads
+		att, per := attendF32, few
+		switch {
+		case c.Type == compute.BF16 && rows*group <= few: // of the pass's bucket, so that its graph serves all of it
+			att = attendBF16x16
+		case c.Type == compute.BF16:
+			att, per = attendBF16x64, queries
+		}
+		z := (part.deep*group + per - 1) / per
 		items, liveItems := q.counted(part.count, true)
 		launch(q, att, items, c.KVHeads, z, &attendArgs{
 			part: q.part.ptr, qkv: x.mem.ptr + 4*uint64(part.row*heads*c.HeadDim), rows: first, items: part.items, live: liveItems,
@@ -230,7 +240,8 @@ func (b *stepBuilder) reset(group, window int) {
 // heads.
 type bunch struct {
 	row, n int
-	common int // leading positions that all its rows share
+	common int  // leading positions that all its rows share
+	chain  bool // each row has all positions of the one before it
 }
 
 // span appends the rows of p.
@@ -274,15 +285,18 @@ func (b *stepBuilder) span(p *compute.Span, s *compute.Step) {
 		})
 		b.anc = append(b.anc, anc...)
 		if i%per == 0 {
-			b.bunches = append(b.bunches, bunch{row: r, n: 1, common: p.Prefix + n})
+			b.bunches = append(b.bunches, bunch{row: r, n: 1, common: p.Prefix + n, chain: true})
 			continue
 		}
 		last := &b.bunches[len(b.bunches)-1]
 		last.n++
-		last.common = min(last.common, p.Prefix+b.shared(last.row, anc))
 		if p.Late != nil {
-			last.common = p.Prefix // rows may share any ancestors or none
+			last.common, last.chain = p.Prefix, false // rows may share any ancestors or none
+			continue
 		}
+		last.common = min(last.common, p.Prefix+b.shared(last.row, anc))
+		before := &b.rows[r-1]
+		last.chain = last.chain && b.shared(r-1, anc) == int(before.len-before.prefix)
 	}
 }
 
@@ -327,8 +341,8 @@ func (b *stepBuilder) cut(chunkBytes int) {
 	}
 }
 
-// bunch appends the items of u: one for each chunk that its rows share, one per row for
-// the other chunks.
+// bunch appends the items of u: one for each chunk that its rows share, or see more and more of; one
+// per row for the other chunks.
 func (b *stepBuilder) bunch(p *stepPart, u *bunch) {
 	rows := b.rows[u.row:][:u.n]
 	first, last := int(rows[0].first), 0
@@ -341,11 +355,18 @@ func (b *stepBuilder) bunch(p *stepPart, u *bunch) {
 			p.deep = max(p.deep, u.n)
 			continue
 		}
+		began := false
 		for i, r := range rows {
-			if int(r.len) > c*chunk && int(r.first) < (c+1)*chunk {
-				b.items = append(b.items, item{row: int32(u.row - p.row + i), rows: 1, chunk: int32(c)})
-				p.deep = max(p.deep, 1)
+			if int(r.len) <= c*chunk || int(r.first) >= (c+1)*chunk {
+				continue // in a chain, these are the first and the last rows
 			}
+			if !began || !u.chain {
+				b.items = append(b.items, item{row: int32(u.row - p.row + i), chunk: int32(c)})
+				began = true
+			}
+			last := &b.items[len(b.items)-1]
+			last.rows++
+			p.deep = max(p.deep, int(last.rows))
 		}
 	}
 }

@@ -2,10 +2,26 @@
 
 package cuda
 
+import "talf/compute"
+
 // Staged reports whether a product of a bf16 weight, whose rows are so many blocks, is one of 128 outputs a block on a
 // device of so many multiprocessors.
 func Staged(sms, blocks, out, in int) bool {
 	w := &weight{out: out, in: in}
 	w.splits = splitsOf(w.groups(), w.units())
 	return (&device{info: Info{SMs: sms}}).occupied(blocks * (out + stagedOutputs - 1) / stagedOutputs * w.splits)
+}
+
+// Items returns the first row, the rows and the chunk of each of attention's items for s, where so many heads are a group.
+func Items(s *compute.Step, group, window int) (all [][3]int) {
+	var b stepBuilder
+	b.reset(group, window)
+	for i := range s.Spans {
+		b.span(&s.Spans[i], s)
+	}
+	b.cut(1)
+	for _, i := range b.items {
+		all = append(all, [3]int{int(i.row), int(i.rows), int(i.chunk)})
+	}
+	return all
 }

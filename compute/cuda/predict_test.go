@@ -108,22 +108,39 @@ func (p predictor) linear(out, in, n int) cost {
 	}
 }
 
-// attend is attention of n rows that share their positions.
-func (p predictor) attend(n, positions int) cost {
+// attend is attention of n rows of one text, each after so many positions. Rows of a tree have the chunk behind the last whole
+// one to themselves, half of it on average.
+func (p predictor) attend(n, positions int, tree bool) cost {
+	const group, keys, chunk = shapeHeads / shapeKVHeads, 2 * 2 * shapeKVHeads * shapeDim, 128
+	kernel := "attend_bf16_64"
+	if n*group <= 16 {
+		kernel = "attend_bf16_16"
+	}
+	blocks, tiles, at := float64((n*group+63)/64), float64((n*group+15)/16), float64(positions)
+	read, queries := keys*at*blocks, 16*tiles*at // of whole tiles, times positions
+	if tree && n > 1 {
+		read += keys * chunk / 2 * float64(n)
+		queries += 16 * float64((group+15)/16) * chunk / 2 * float64(n)
+	}
+	rows := float64(n) * max(1, at/chunk) // for each chunk
+	sums := 2 * 4 * shapeHeads * (shapeDim + 2) * rows
+	products := 2 * 2 * queries * shapeKVHeads * shapeDim / (16 * 8 * 16) // of queries and of weights, in two planes
+	hot := p[kernel].hot()
 	return cost{
-		memory: 2 * 2 * shapeKVHeads * shapeDim * float64(positions),
-		fma:    4 * shapeHeads * shapeDim * float64(positions) * float64(n), kernels: 3,
+		memory: keys*at + sums, l2: read + 4*shapeHeads*shapeDim*rows + sums,
+		tensor: products * 2 * 16 * 8 * 16, instructions: products / float64(count(hot, "HMMA")) * float64(len(hot)),
+		kernels: 3,
 	}
 }
 
-func (p predictor) layer(n, positions int) cost {
+func (p predictor) layer(n, positions int, tree bool) cost {
 	return p.linear(shapeQKV, shapeHidden, n).plus(p.linear(shapeHidden, shapeHidden, n)).plus(p.linear(2*shapeFFN, shapeHidden, n)).
-		plus(p.linear(shapeHidden, shapeFFN, n)).plus(p.attend(n, positions))
+		plus(p.linear(shapeHidden, shapeFFN, n)).plus(p.attend(n, positions, tree))
 }
 
-func (p predictor) pass(n, positions int) cost {
+func (p predictor) pass(n, positions int, tree bool) cost {
 	top := cost{memory: 4 * shapeVocab * float64(n), kernels: 3}
-	return p.layer(n, positions).times(shapeLayers).plus(p.linear(shapeVocab, shapeHidden, n)).plus(top)
+	return p.layer(n, positions, tree).times(shapeLayers).plus(p.linear(shapeVocab, shapeHidden, n)).plus(top)
 }
 
 // library is labelling of n rows: every product by cuBLAS, in two planes, of weights that are unpacked for it.
@@ -131,8 +148,7 @@ func (p predictor) library(n, positions int) cost {
 	weights := float64(shapeLayers*(shapeQKV*shapeHidden+shapeHidden*shapeHidden+3*shapeFFN*shapeHidden) + shapeVocab*shapeHidden)
 	c := cost{memory: 2 * 3 * weights, library: 2 * 2 * weights * float64(n), kernels: 32 * 20}
 	c.memory += 4 * shapeVocab * float64(n)
-	attend := p.attend(n, positions/2) // on average
-	return c.plus(attend.times(shapeLayers))
+	return c.plus(p.attend(n, positions/2, false).times(shapeLayers)) // half of them on average
 }
 
 // train is a step of n positions of a head of one layer, forward and backward, products by one kernel.
@@ -184,17 +200,21 @@ func predictions(t *testing.T, kernels []*machineKernel) {
 		fmt.Fprintf(&b, "| `%s` | %s | %s | %d | %d | %d%% | %s |\n", k.name, k.registers, k.shared, n, n*threads/32, 100*n*threads/2048, per)
 	}
 	b.WriteString(predictionsWork)
-	head := p.linear(shapeHidden, 2*shapeHidden, 10).plus(p.layer(10, 1024)).plus(p.linear(shapeVocab, shapeHidden, 10)).plus(cost{memory: 10 * 4 * shapeVocab, kernels: 5})
+	head := p.linear(shapeHidden, 2*shapeHidden, 10).plus(p.layer(10, 1024, true)).plus(p.linear(shapeVocab, shapeHidden, 10)).plus(cost{memory: 10 * 4 * shapeVocab, kernels: 5})
 	for _, w := range []struct {
 		what string
 		cost cost
 	}{
-		{"decode, 1 row after 1024 positions", p.pass(1, 1024)},
-		{"16 rows", p.pass(16, 1024)},
-		{"60 rows", p.pass(60, 1024)},
+		{"decode, 1 row after 1024 positions", p.pass(1, 1024, false)},
+		{"a tree of 16 rows", p.pass(16, 1024, true)},
+		{"a tree of 60 rows", p.pass(60, 1024, true)},
+		{"decode, 1 row after 32768 positions", p.pass(1, 32768, false)},
+		{"a tree of 60 rows after 32768 positions", p.pass(60, 32768, true)},
 		{"a draft step: a head of one layer, 10 rows", head},
-		{"prefill, 512 rows, own products", p.pass(512, 256)},
+		{"prefill, 512 rows, own products", p.pass(512, 256, false)},
+		{"attention alone of it", p.attend(512, 256, false).times(shapeLayers)},
 		{"labelling, 2048 rows, cuBLAS in two planes", p.library(2048, 2048)},
+		{"attention alone of it", p.attend(2048, 1024, false).times(shapeLayers)},
 		{"training a head, 4096 positions, f32", p.train(4096, "gemm_f32_packed", "FFMA", 2*32)},
 		{"training a head, 4096 positions, bf16", p.train(4096, "gemm_bf16_packed", "HMMA", 2*16*8*16)},
 	} {
@@ -237,7 +257,8 @@ writes this file; without -predictions the test compares it. Both programs are t
 ## Kernels
 
 Registers and bytes of shared memory are ptxas's. Blocks and warps are those that fit a multiprocessor with 65,536 registers, 227 KiB of
-shared memory and 64 warps. The last column is instructions for one product of tensor cores (m16n8k16) in the innermost loop with products.
+shared memory and 64 warps. The last column is instructions for one product of tensor cores (m16n8k16) in the innermost loop with products,
+or in the whole of a kernel whose products are in no loop.
 
 | kernel | registers | shared memory | blocks | warps | occupancy | instructions per product |
 |---|---|---|---|---|---|---|
@@ -264,8 +285,10 @@ const predictionsTail = `
   bytes an element, are read for each group of 32 outputs by ` + "`linear_…`, and for 128 outputs by `staged_…`" + `, which serve nine or more rows
   where they occupy two thirds of the multiprocessors. Rows are rounded up to 8, 16, 32 or multiples of 64. Instructions are those of the hot
   loop alone.
-- Attention: keys and values are read once for all rows; 4 operations for each element of a head and position, all of them FMA. Prefill
-  and labelling see half of their positions on average.
+- Attention: keys and values are read once from memory, and once from L2 for every 64 queries (rows times the 4 heads of a group).
+  Tiles are whole: 16 queries. Each row of a tree reads half a chunk of 128 positions by itself. 4 operations for each element of a head
+  and position, in two planes. A chunk's sums, 130 numbers for each head and row, are written and read. Instructions are those of the
+  whole kernel with all its tiles. Prefill and labelling see half of their positions on average.
 - Labelling: every weight is read, unpacked and read again; two planes double the products.
 - Training: 6 operations for each weight of the head and 4 for each of the LM head, which does not learn. All in f32: the head's weights
   are read three times, gradients and moments read and written seven times in all, the LM head read three times, and logits or their gradients

@@ -70,6 +70,11 @@ var ptxBugs = []ptxBug{
 	{"a barrier removed between a ring's units", "staged_bf16_16", `bar\.sync 	0;`, "", 0, sharedTest + "BF16", "without an order"},
 	{"operands of a product swapped", "linear_bf16_8", `(mma\S+ \{[^}]*\}, \{[^}]*\}, )\{(%r\d+),(%r\d+)\}`, "$1{$3,$2}", 0, sharedTest + "BF16", "want 0x"},
 	{"rows of a product swapped", "linear_q8_8", `(mma\S+ \{[^}]*\}, )\{(%r\d+),(%r\d+),`, "$1{$3,$2,", 0, sharedTest + "Q8", "want 0x"},
+	{"a barrier removed behind queries", "attend_bf16_16", `bar\.sync 	0;`, "", 0, tensorTest, "without an order"},
+	{"a barrier removed before weights take the place of queries", "attend_bf16_64", `bar\.sync 	0;`, "", 1, tensorTest, "without an order"},
+	{"a barrier removed behind weights", "attend_bf16_64", `bar\.sync 	0;`, "", 2, tensorTest, "without an order"},
+	{"a product of queries with swapped elements of keys", "attend_bf16_16", `(mma\S+ \{[^}]*\}, \{[^}]*\}, )\{(%r\d+),(%r\d+)\}`, "$1{$3,$2}", 0, tensorTest, "want 0x"},
+	{"a load of values past their alignment", "attend_bf16_64", `(ld\.global\.nc\.v2\.u32 \{[^}]*\}, \[%rd\d+)\]`, "$1+4]", 0, tensorTest, "no multiple"},
 	{"a load one past the end", "swiglu", `(ld\.global\.f32 	%f\d+, \[%rd\d+)\]`, "$1+4]", 1, normTest, "0 bytes behind the end of an allocation"},
 	{"a store one past the end", "swiglu", `(st\.global\.f32 	\[%rd\d+)\]`, "$1+4]", 0, normTest, "0 bytes behind the end of an allocation"},
 	{"a store removed", "swiglu", `st\.global\.f32[^;]*;`, "", 0, normTest, "want 0x"},
@@ -84,6 +89,7 @@ const (
 	linearTest = "TestDeviceConforms$/^Linear_agrees_with_the_reference$"
 	normTest   = "TestDeviceConforms$/^Norm_and_SwiGLU"
 	sharedTest = "TestProductsWhoseInputsBlocksShare$/^"
+	tensorTest = "TestAttentionOnTensorCores$/^4"
 	topkTest   = "TestDeviceConforms$/^TopK"
 )
 

@@ -253,12 +253,16 @@ func (k *machineKernel) loops() (all [][2]int) {
 	return all
 }
 
-// hot returns the shortest loop with products of tensor cores, nil if there is none.
+// hot returns the shortest loop with products of tensor cores, the whole kernel if its products are in
+// no loop, nil if there are none.
 func (k *machineKernel) hot() []instruction {
 	for _, l := range k.loops() {
 		if code := k.code[l[0]:l[1]]; count(code, "HMMA") > 0 {
 			return code
 		}
+	}
+	if count(k.code, "HMMA") > 0 {
+		return k.code
 	}
 	return nil
 }

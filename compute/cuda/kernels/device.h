@@ -74,7 +74,7 @@ DEVICE float from_half(u16 v) {
   return r;
 }
 
-// stream loads 16 bytes that are read once; fetch, those that others read too.
+// stream loads 16 bytes that are read once; fetch, those that others read too, and fetch8 8 of them.
 DEVICE U4 stream(const void *p) {
   U4 v;
   asm volatile("ld.global.nc.L1::no_allocate.v4.u32 {%0,%1,%2,%3}, [%4];" : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w) : "l"(p));
@@ -83,6 +83,11 @@ DEVICE U4 stream(const void *p) {
 DEVICE U4 fetch(const void *p) {
   U4 v;
   asm volatile("ld.global.nc.v4.u32 {%0,%1,%2,%3}, [%4];" : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w) : "l"(p));
+  return v;
+}
+DEVICE U2 fetch8(const void *p) {
+  U2 v;
+  asm volatile("ld.global.nc.v2.u32 {%0,%1}, [%2];" : "=r"(v.x), "=r"(v.y) : "l"(p));
   return v;
 }
 // afresh returns v, so that what is computed from it in a loop is computed each time: the compiler

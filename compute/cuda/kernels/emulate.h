@@ -206,8 +206,8 @@ static void warp_arrive(void (*f)(Exchange &), Exchange &x) {
 
 static Exchange &exchange() { return exchanges[current >> 5][lanes[current].ops++ & 1]; }
 
-static void unaligned(const char *what) {
-  fprintf(stderr, "emulated device: %s at an address that is no multiple of 16\n", what);
+static void unaligned(const char *what, int multiple = 16) {
+  fprintf(stderr, "emulated device: %s at an address that is no multiple of %d\n", what, multiple);
   abort();
 }
 
@@ -283,6 +283,10 @@ DEVICE float from_half(u16 h) {
 DEVICE U4 fetch(const void *p) {
   if ((u64)p & 15) emulate::unaligned("load of 16 bytes");
   return *(const U4 *)p;
+}
+DEVICE U2 fetch8(const void *p) {
+  if ((u64)p & 7) emulate::unaligned("load of 8 bytes", 8);
+  return *(const U2 *)p;
 }
 DEVICE U4 stream(const void *p) { return fetch(p); }
 DEVICE int afresh(int v) { return v; }

@@ -858,8 +858,8 @@ KERNEL BOUNDS(32) void paths(const PathsArgs a) {
 // ---- attention
 //
 // A row's positions are cut into chunks of 128, and these into tiles of 32,
-// whatever other rows there are. An item is one chunk of rows that have it in
-// common.
+// whatever other rows there are. An item is one chunk of rows each of which has what
+// the one before it has of it.
 
 enum { tile = 32, chunk = 128, most_dim = 128, warps = 4, per_warp = 4 };
 
@@ -878,37 +878,42 @@ struct AttendArgs {
   Store kv;
 };
 
-// Grid: items, heads of keys, sixteens of an item's rows times the group's heads.
-template <class T>
-DEVICE void attend(const AttendArgs &a) {
-  enum { pad = 16 / sizeof(T) }; // keeps lanes that read rows of keys apart
-  SHARED T keys[tile * (most_dim + pad)];
-  SHARED T values[tile * (most_dim + pad)];
+// attend_f32 multiplies without tensor cores. Grid: items, heads of keys, sixteens of an item's rows times the group's heads.
+KERNEL BOUNDS(128, 3) void attend_f32(const AttendArgs a) {
+  enum { pad = 4 }; // keeps lanes that read rows of keys apart
+  SHARED float keys[tile * (most_dim + pad)];
+  SHARED float values[tile * (most_dim + pad)];
   SHARED float queries[warps * per_warp][most_dim];
   SHARED float weights[warps * per_warp][tile];
-  SHARED const T *where[chunk]; // as many as threads
+  SHARED i32 begin[warps * per_warp], end[warps * per_warp]; // what a query's row sees
+  SHARED const float *where[chunk];                          // as many as threads
   if (beyond(a.live, block_x())) return;
   int lane = tid() & 31, warp = tid() >> 5;
   Item item = a.items[block_x()];
   i64 head = block_y(), dim = a.kv.dim, pitch = a.kv.pitch(), ld = pitch + pad;
   int group = (int)(a.q_heads / a.kv.heads), base = block_z() * warps * per_warp;
   if (base >= item.rows * group) return;
-  Row first = a.rows[item.row];
-  const i32 *blocks = a.blocks + first.blocks, *path = a.paths + item.row * a.ld;
+  // The last row has all that the others have.
+  int longest = item.row + item.rows - 1;
+  Row last = a.rows[longest];
+  const i32 *blocks = a.blocks + last.blocks, *path = a.paths + longest * a.ld;
   i64 from = (i64)item.chunk * chunk, to = from + chunk;
-  if (item.rows == 1 && first.len < to) to = first.len;
+  if (last.len < to) to = last.len;
 
   // A warp without queries helps to copy, and nothing else.
   bool busy = base + warp * per_warp < item.rows * group;
   float scale = quotient(1.0f, root((float)dim));
-  int at[per_warp], begin[per_warp]; // row and window of this warp's queries
+  int at[per_warp]; // rows of this warp's queries
   float most[per_warp], sum[per_warp], o[per_warp][4];
 #pragma unroll
   for (int i = 0; i < per_warp; i++) {
     int q = base + warp * per_warp + i;
     bool live = q < item.rows * group;
     at[i] = item.row + (live ? q / group : 0);
-    begin[i] = live ? a.rows[at[i]].first : 0x7fffffff;
+    if (lane == 0) {
+      begin[warp * per_warp + i] = live ? a.rows[at[i]].first : 0x7fffffff;
+      end[warp * per_warp + i] = a.rows[at[i]].len;
+    }
     most[i] = as_float(0xff800000u);
     sum[i] = 0;
 #pragma unroll
@@ -921,16 +926,16 @@ DEVICE void attend(const AttendArgs &a) {
   // Where each of the chunk's keys is: found once, not for every 16 bytes that are copied.
   {
     i64 p = from + tid();
-    i64 slot = p >= to ? first.slot : p < first.prefix ? (i64)blocks[p / 32] * 32 + p % 32 : path[p - first.prefix];
-    where[tid()] = key_at<T>(a.kv, a.layer, head, slot);
+    i64 slot = p >= to ? last.slot : p < last.prefix ? (i64)blocks[p / 32] * 32 + p % 32 : path[p - last.prefix];
+    where[tid()] = key_at<float>(a.kv, a.layer, head, slot);
   }
   barrier();
 
   // load starts to copy a tile of keys or values: eight threads a position.
-  enum { piece = 16 / sizeof(T) };
-  auto load = [&](T *to_shared, i64 t, i64 behind) {
+  enum { piece = 4 };
+  auto load = [&](float *to_shared, i64 t, i64 behind) {
     for (int r = tid() / 8; r < tile; r += warps * 4) {
-      const T *src = where[t - from + r] + behind * 32 * pitch;
+      const float *src = where[t - from + r] + behind * 32 * pitch;
       bool ok = t + r < to;
       for (int i = tid() % 8 * piece; i < pitch; i += 8 * piece) copy16(to_shared + r * ld + i, src + i, ok);
     }
@@ -960,11 +965,11 @@ DEVICE void attend(const AttendArgs &a) {
       i64 p = t + lane;
 #pragma unroll
       for (int i = 0; i < per_warp; i++) {
-        bool seen = p < to && p >= begin[i];
+        bool seen = p >= begin[warp * per_warp + i] && p < end[warp * per_warp + i];
         float v = seen ? s[i] : as_float(0xff800000u), m = warp_max(v), e = 0;
         m = m > most[i] ? m : most[i];
         if (seen) e = exponential(v - m);
-        // Before a row's window begins there is nothing to scale.
+        // Before a row's window begins there is nothing to scale, and behind the row nothing changes.
         float f = sum[i] > 0 ? exponential(most[i] - m) : 1.0f;
         most[i] = m;
         sum[i] = sum[i] * f + warp_sum(e);
@@ -1009,8 +1014,6 @@ DEVICE void attend(const AttendArgs &a) {
     }
   }
 }
-KERNEL BOUNDS(128, 3) void attend_f32(const AttendArgs a) { attend<float>(a); }
-KERNEL BOUNDS(128, 3) void attend_bf16(const AttendArgs a) { attend<u16>(a); }
 
 // attend_sum adds a row's chunks in their order. Grid: rows, heads.
 struct AttendSumArgs {
@@ -1063,6 +1066,7 @@ KERNEL BOUNDS(128) void move_slots(const MoveArgs a) {
   }
 }
 
+#include "attend.cu"
 #include "staged.cu"
 #include "label.cu"
 #include "train.cu"

@@ -314,7 +314,7 @@ var operations = map[string]operation{
 	"sub.rn.f32": float2(func(a, b float32) float32 { return a - b }),
 	"mul.rn.f32": float2(func(a, b float32) float32 { return a * b }),
 	"div.rn.f32": float2(func(a, b float32) float32 { return a / b }),
-	// The smaller one, or the one that is a number. -0 is below 0.
+	// Of two numbers the smaller or larger one, -0 being below 0. If one is none, the other.
 	"min.f32": float2(func(a, b float32) float32 {
 		switch {
 		case a != a:
@@ -323,6 +323,15 @@ var operations = map[string]operation{
 			return a
 		}
 		return min(a, b)
+	}),
+	"max.f32": float2(func(a, b float32) float32 {
+		switch {
+		case a != a:
+			return b
+		case b != b:
+			return a
+		}
+		return max(a, b)
 	}),
 	"sqrt.rn.f32": {unary32(func(a uint32) uint32 { return bits32(float32(math.Sqrt(float64(f32(a))))) }), rr},
 	"neg.f32":     {unary32(func(a uint32) uint32 { return a ^ 1<<31 }), rr},
