@@ -8,6 +8,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"talf/infer"
 	"talf/infer/draft"
@@ -630,7 +631,7 @@ func newStream(t testing.TB, spec string, vocab, period int) *stream {
 }
 
 func (s *stream) TopK(n, k int) []infer.Candidate {
-	row := s.rows[s.root.Token(n)]
+	row := s.rows[s.p.Tree.Token(n)]
 	return row[:min(k, len(row))]
 }
 func (s *stream) Rank(dst []int32, n, k int) []int32 { return infer.Tokens(dst, s.TopK(n, k)) }
@@ -828,5 +829,33 @@ func TestATableThatIsKeptTakesAPrefixThatIsKept(t *testing.T) {
 		if got := last.Stats().Cached; got != want {
 			t.Errorf("%s: %d tokens of the prompt come from a kept prefix, want %d", spec, got, want)
 		}
+	}
+}
+
+// BenchmarkAuto measures a round of auto without the target, in a text in which no draft pays.
+func BenchmarkAuto(b *testing.B) {
+	const vocab, plain, prompt = 4096, 250 * time.Microsecond, 400
+	s := newStream(b, "auto", vocab, prompt)
+	took := s.d.Traits().Took
+	rng := rand.New(rand.NewPCG(3, 1))
+	last, pos := rng.Int32N(vocab), prompt-1
+	for b.Loop() {
+		if pos++; pos == 2000 {
+			pos = prompt - 1
+			if err := s.d.Start(s.tokens); err != nil {
+				b.Fatal(err)
+			}
+		}
+		s.root.Reset(last, 100)
+		s.p = infer.Proposal{Tree: &s.root, Pos: pos, MaxNodes: 100, MaxDepth: 200}
+		if _, err := s.d.Grow(&s.p, nil, nil); err != nil {
+			b.Fatal(err)
+		}
+		last = rng.Int32N(vocab)
+		if err := s.d.Observe(s.p, infer.Verdict{Path: []int{0}, Next: last}, s.scores); err != nil {
+			b.Fatal(err)
+		}
+		n := s.p.Tree.Len()
+		took(infer.Timing{Rows: n, Nodes: n, Verify: plain * time.Duration(7+n) / 8, Overhead: 8 * time.Microsecond, Drafting: 5 * time.Microsecond})
 	}
 }

@@ -59,7 +59,7 @@ func (c *account) funds() float64 {
 }
 
 // end notes the end of a request.
-func (s *shared) end(c *account, drafted, earned bool) {
+func (s *shared) end(c *account, drafted bool, earned int) {
 	if c.tokens > 0 {
 		s.past[s.ended%pasts] = float64(c.tokens)
 		s.ended++
@@ -72,16 +72,15 @@ func (s *shared) end(c *account, drafted, earned bool) {
 
 const (
 	trialWeight = 0.25 // of a request that only tried drafts
+	enough      = 8    // rounds with drafts after which a request counts fully
 	fortuneFade = 0.9  // weight that a request's gain or loss keeps with the next one with drafts,
 	idleFade    = 0.97 // and with each request: what has lost is looked at again at last
 )
 
-// weight is how much a request's gain or loss says: one that only tried drafts has paid for what the next ones know.
-func weight(earned bool) float64 {
-	if earned {
-		return 1
-	}
-	return trialWeight
+// weight is how much a request's gain or loss says, of which so many rounds drafted because that was expected to pay: one that only tried
+// drafts has paid for what the next ones know, and one whose first drafts took all that it could lose had bad luck.
+func weight(earned int) float64 {
+	return trialWeight + (1-trialWeight)*min(float64(earned)/enough, 1)
 }
 
 // gains is 1 for a request that gained.
@@ -122,7 +121,7 @@ func (a *chooser) lends(c *arm) float64 {
 }
 
 // least returns what a round with the smallest of c's drafts costs, without reading.
-func (c *arm) least(a *chooser) float64 { return c.step.Value(firstDraft, 0.5) + a.extra(smallest) }
+func (c *arm) least(a *chooser) float64 { return c.step.Value(firstDraft, 0.5) + a.extra(narrowest) }
 
 // one returns the seconds of a plain round now, 0 if they are unknown.
 func (a *chooser) one() float64 { return a.meter.Level * a.shared.pass.Cost(a.others+1) }
@@ -165,6 +164,16 @@ func (a *chooser) hoped(n int) float64 {
 	return x
 }
 
+// cheap is extra, or for few rows what those of a prompt cost, if that is less: passes with drafts among plain ones take longer than
+// one after the other.
+func (a *chooser) cheap(n int) float64 {
+	x := a.hoped(n)
+	if row := a.shared.row; row > 0 && n <= smallest {
+		x = min(x, row*float64(n-1))
+	}
+	return x
+}
+
 // dearest is the most that a pass with n rows is likely to take longer than a plain one. Rows of a prompt
 // cost less than those of a tree, which are few and need logits.
 func (a *chooser) dearest(n int) float64 {
@@ -197,19 +206,22 @@ type charge struct {
 func (c charge) sum() float64 { return c.pass + c.draft + c.read + c.work }
 
 const (
-	outlier    = 1    // relative deviation that is other work of the machine
-	unheard    = 32   // plain rounds: a pass of a new size that takes longer was interrupted
-	newRow     = 0.1  // plain rounds that a row of a new size may cost more than expected
-	rowFactor  = 2    // by which a row of a tree may be dearer than one of a prompt, at most,
-	rowSlack   = 0.25 // and plain rounds beside
-	manyRows   = 32   // tokens of a prompt that say what a row costs
-	firstDraft = 0.25 // assumed cost of a pass of a draft model, in plain rounds
-	firstRead  = 0.25 // and of reading a token, in those of the target's passes over the prompt
-	readWeight = 32   // tokens that the guess counts for
-	readFade   = 0.9  // weight that a measure of it keeps with the next one, and with each request
-	believed   = 2    // times what was expected that a first measure of either can say
-	cachedRead = 0.02 // the same in plain rounds if these took no time
-	near       = 16   // tokens that a draft model may read in any round
+	outlier     = 1    // relative deviation that is other work of the machine
+	unheard     = 32   // plain rounds: a pass of a new size that takes longer was interrupted
+	newRow      = 0.1  // plain rounds that a row of a new size may cost more than expected
+	rowFactor   = 2    // by which a row of a tree may be dearer than one of a prompt, at most,
+	rowSlack    = 0.25 // and plain rounds beside
+	manyRows    = 32   // tokens of a prompt that say what a row costs
+	firstDraft  = 0.25 // assumed cost of a pass of a draft model, in plain rounds
+	firstRead   = 0.25 // and of reading a token, in those of the target's passes over the prompt
+	readWeight  = 32   // tokens that the guess counts for
+	readFade    = 0.9  // weight that a measure of it keeps with the next one, and with each request
+	believed    = 2    // times what was expected that a first measure of either can say
+	firstWeight = 0.25 // and of that of a pass beside later ones
+	quickSlack  = 1.1  // times the quickest of recent passes that one is expected to take
+	quickFade   = 0.05 // part of the way that the quickest pass moves to a slower one
+	cachedRead  = 0.02 // the same in plain rounds if these took no time
+	near        = 16   // tokens that a draft model may read in any round
 )
 
 // charge says what a round took. It learns from its pass.
@@ -259,12 +271,17 @@ func (a *chooser) drafting(took float64) (draft, read float64) {
 		draft = min(draft, 3*c.draft.Value(draft, 0))
 	}
 	// A first pass maps weights and memory. Were what it took believed, there might be no second.
-	learnt := draft
+	learnt, w := draft, 1.0
 	if c.draft.Of == 0 {
-		learnt = min(draft, believed*c.step.Value(firstDraft, 0.5)*float64(a.steps))
+		learnt, w = min(draft, believed*c.step.Value(firstDraft, 0.5)*float64(a.steps)), firstWeight
 	}
-	c.draft.Add(learnt, 1)
-	c.step.Add(learnt, float64(a.steps))
+	c.draft.Add(w*learnt, w)
+	c.step.Add(w*learnt, w*float64(a.steps))
+	if each := draft / float64(a.steps); c.quick == 0 || each < c.quick {
+		c.quick = each
+	} else {
+		c.quick *= 1 + min(each/c.quick-1, 1)*quickFade
+	}
 	return draft, read
 }
 
@@ -316,12 +333,12 @@ func (a *chooser) looks() bool {
 	}
 	watch := a.shared.watch.Value(firstWatch, 1)
 	every := 1
-	if a.idle >= settle {
+	if a.unused >= settle {
 		every = int(math.Ceil(min(watch, 1) / watchShare))
 	}
 	// Candidates that have not paid for a long time cost as little as they earn.
-	if a.idle >= quiet {
-		every = max(every, 1+min(a.idle/quiet, 15))
+	if a.unused >= quiet {
+		every = max(every, 1+min(a.unused/quiet, 15))
 	}
 	return a.rounds%every == 0 && watch <= a.funds()
 }

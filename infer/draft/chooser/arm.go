@@ -18,6 +18,9 @@ type record struct {
 	asked trials     // of all requests
 	draft cost.Ratio // plain rounds in the draft model, per round
 	step  cost.Ratio // the same per pass
+	quick float64    // the same of the quickest of recent passes
+	// What narrow drafts brought and cost, as parts of what the best chain was expected to.
+	kept, paid cost.Ratio
 	// Plain rounds that the draft model needs for a token that has waited.
 	reading cost.Ratio
 	won     cost.Ratio // requests that gained by it
@@ -56,7 +59,7 @@ type arm struct {
 	mine   trials    // of this request
 	net    float64   // what this request has gained by its rounds
 	used   bool      // in this request
-	earned bool      // and because it was expected to pay
+	earned int       // rounds of these in which it was expected to pay
 	wanted bool      // in this request, but what it would have cost could not be paid
 	fresh  bool      // full belongs to this round
 	live   int       // of full
@@ -66,12 +69,16 @@ type arm struct {
 	laterNode int       // up to here, -1 where it has left it
 	laterLive int
 
-	gain  float64
-	size  int       // nodes of the best tree, root counted
-	path  []float64 // probability that the output reaches each node of full
-	logV  []float64 // of the proposed tree
-	order []int     // its nodes but the root, best first
-	at    []int     // where they are in tree
+	narrow bool    // the round's draft is hardly larger than the chain that pays most:
+	deep   int     // passes of the draft model for that chain,
+	hoped  float64 // tokens that it is expected to add
+	due    float64 // and plain rounds that it is expected to cost, before either is corrected
+	gain   float64
+	size   int       // nodes of the best tree, root counted
+	path   []float64 // probability that the output reaches each node of full
+	logV   []float64 // of the proposed tree
+	order  []int     // its nodes but the root, best first
+	at     []int     // where they are in tree
 
 	origins []int // among the chooser's, by index of named
 	from    []int // by node of the proposed tree: index of named; the root's means nothing
@@ -153,11 +160,40 @@ func (c *arm) trial() int {
 }
 
 // expects returns how many tokens a round with a draft model is expected to emit and how much
-// longer it takes than a plain one, from the rounds of this request, and from others' while it
-// has few.
-func (c *arm) expects() (tokens, extra float64) {
-	return c.mine.tokens.Value(c.asked.tokens.Value(1, 1), priorRounds),
+// longer it takes than a plain one: as rounds of this request did, and others' while it has few; or as
+// the best chain would, if that promises more. First trials are few and single passes dear, so that their mean alone
+// would end good drafts; how often children are right is known from the same trials much better.
+func (c *arm) expects(a *chooser) (tokens, extra float64) {
+	c.narrow = false
+	tokens, extra = c.mine.tokens.Value(c.asked.tokens.Value(1, 1), priorRounds),
 		c.mine.extra.Value(c.asked.extra.Value(firstLoss, 1), priorRounds)
+	if c.tried < min(c.trial(), provenAt) {
+		return tokens, extra
+	}
+	c.chain(a)
+	more, costs := c.hoped*c.kept.Value(1, trust), c.due*c.paid.Value(1, trust)
+	if worth := a.worth(); more*worth-costs > (tokens-1)*worth-extra {
+		c.narrow = true
+		return 1 + more, costs
+	}
+	return tokens, extra
+}
+
+// chain finds the chain that pays most, if children are right as often as in the drafts so far.
+func (c *arm) chain(a *chooser) {
+	step, worth := c.step.Value(firstDraft, 0.5), a.worth()
+	if c.quick > 0 { // in trials most passes are the first after a while, which take longer
+		step = min(step, quickSlack*c.quick)
+	}
+	best, path, sum := math.Inf(-1), 1.0, 0.0
+	for d := 1; d <= longest; d++ {
+		path *= c.rate(d-1, 0)
+		sum += path
+		costs := a.cheap(d+1) + float64(d)*step
+		if g := sum*worth - costs; g > best {
+			best, c.deep, c.hoped, c.due = g, d, sum, costs
+		}
+	}
 }
 
 // chance returns the probability that node n is right if its parent is.

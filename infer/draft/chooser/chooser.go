@@ -63,16 +63,24 @@ type chooser struct {
 
 	promptLen int
 	rounds    int
-	left      int          // tokens that the request may still emit
-	round     int          // tokens of the last round
-	backlog   int          // tokens that a draft model would read if it was asked in this round
-	perToken  float64      // plain rounds that the target needed for a token of the prompt
+	left      int     // tokens that the request may still emit
+	round     int     // tokens of the last round
+	backlog   int     // tokens that a draft model would read if it was asked in this round
+	perToken  float64 // plain rounds that the target needed for a token of the prompt
+	dozes     bool    // candidates sleep through this round: they are not asked, nor told what was emitted
+	at        int     // position of its root
+	dozed     int     // such rounds since the last other one
+	missed    []int32 // tokens that they have not been told, after the one before them
+	missedAt  int     // its position
+	root      tree.Tree
+	plain     float64      // seconds of a plain round after the last other one
 	looked    bool         // candidates without a draft model have grown their trees in this round
 	steps     int          // passes of the draft model in this round
 	most      int          // of which it has at most so many
 	idle      int          // rounds since a candidate was chosen
+	unused    int          // rounds since one without a draft model was
 	drafted   bool         // some candidate was
-	earned    bool         // some candidate was since it was expected to pay, and not to try it or to measure
+	earned    int          // rounds in which some candidate was since it was expected to pay, and not to try it or to measure
 	others    int          // rows of other sequences in the last pass
 	opened    experts.Read // by the last pass
 	meter     cost.Meter
@@ -107,10 +115,14 @@ const (
 
 	patience   = 96   // rounds after which an unprofitable candidate is tried again
 	doublings  = 3    // of which there are twice as many after every trial in vain, so many times
-	newcomer   = 3    // rounds of a first trial
+	newcomer   = 3    // rounds of a trial
+	provenAt   = 5    // rounds after which a draft model may be chosen by what a chain would bring, though its method still measures
 	firstLoss  = 0.4  // assumed cost of the first round with a draft model, in plain rounds
 	spread     = 32   // rounds in which reading what has waited is to pay
-	smallest   = 4    // nodes: fewer are not worth a trial
+	smallest   = 4    // nodes of a first trial, unless rows are dear
+	narrowest  = 2    // and then
+	doze       = 8    // rounds of which candidates sleep through all but one while none is chosen and trees are seldom grown
+	mostDoze   = 0.02 // plain rounds that such a round is charged, at most
 	quiet      = 32   // idle rounds after which candidates are asked less often
 	plainAfter = 64   // rounds with drafts after which one goes without
 	leastGain  = 0.01 // smallest gain, in plain rounds, for which a tree is drafted
@@ -124,12 +136,18 @@ const (
 	priorRounds   = 6
 	priorTokens   = 16
 	priorChildren = 4
+
+	// A draft model's best chain.
+	longest   = 8 // nodes
+	chainMore = 2 // nodes that a tree may have beside it
+	trust     = 4 // tokens and plain rounds that what it is expected to bring and cost counts for, beside what it did
 )
 
 func (a *chooser) Start(prompt []int32) error {
-	a.promptLen, a.rounds, a.idle, a.others, a.backlog = len(prompt), 0, 0, 0, 0
+	a.promptLen, a.rounds, a.idle, a.unused, a.others, a.backlog = len(prompt), 0, 0, 0, 0, 0
 	a.off = cost.Ratio{}
-	a.chosen, a.meter, a.spent, a.left, a.perToken, a.drafted, a.earned = -1, cost.Meter{}, cost.Ratio{}, 0, 0, false, false
+	a.dozes, a.dozed, a.missed, a.plain = false, 0, a.missed[:0], 0
+	a.chosen, a.meter, a.spent, a.left, a.perToken, a.drafted, a.earned = -1, cost.Meter{}, cost.Ratio{}, 0, 0, false, 0
 	a.shared.Lock()
 	a.account = account{ahead: a.shared.ahead()}
 	a.shared.length.Fade(0, 1, 0.95)
@@ -142,7 +160,7 @@ func (a *chooser) Start(prompt []int32) error {
 	a.shared.Unlock()
 	for _, c := range a.all {
 		c.reach, c.fresh, c.laterNode, c.here, c.mine = 0, false, -1, cells{}, trials{}
-		c.net, c.used, c.wanted, c.earned = 0, false, false, false
+		c.net, c.used, c.wanted, c.earned = 0, false, false, 0
 		if err := c.d.Start(prompt); err != nil {
 			return err
 		}
@@ -191,6 +209,7 @@ func (a *chooser) end() {
 		}
 	}
 	a.shared.Unlock()
+	_ = a.wake() // what candidates keep for other sequences is whole; an error of theirs has nobody to go to
 	for _, c := range a.all {
 		if c.traits.End != nil {
 			c.traits.End()
@@ -226,6 +245,13 @@ func (a *chooser) Grow(p *infer.Proposal, rows []infer.Row, ch infer.Chance) ([]
 	}
 	a.ahead = min(a.ahead, float64(a.tokens+a.left))
 	a.looked = a.looks()
+	if a.dozes = !a.looked && a.idle >= settle && a.rounds%doze != 0; a.dozes {
+		a.at = p.Pos
+		return nil, nil
+	}
+	if err := a.wake(); err != nil {
+		return nil, err
+	}
 	for _, c := range a.all {
 		c.fresh = false
 		if c.asks || !a.looked {
@@ -291,22 +317,32 @@ func (a *chooser) further(p *infer.Proposal, rows []infer.Row, ch infer.Chance) 
 func (a *chooser) limit(c *arm) (nodes int) {
 	a.loan = a.lends(c)
 	most := utmost*a.funds() + a.loan - c.entry(a)
-	if c.tried < c.trial() {
+	if c.tried < min(c.trial(), provenAt) {
 		most = min(most, firstLoss)
 	}
 	step := c.step.Value(firstDraft, 0.5)
-	a.most = int(max(1, min((most-a.extra(smallest))/step, tree.MaxNodes)))
+	a.most = int(max(1, min((most-a.extra(narrowest))/step, tree.MaxNodes)))
+	if c.narrow {
+		a.most = min(a.most, c.deep)
+	}
 	if c.step.Of == 0 {
 		a.most = 1 // a pass may take many times as long as is assumed
 	}
 	// Drafts that are much longer than usual are likely to be accepted.
-	return a.within(most - min(float64(a.most)*step, max(most/2, 1.5*c.draft.Value(firstDraft, 0.5))))
+	n := a.within(most - min(float64(a.most)*step, max(most/2, 1.5*c.draft.Value(firstDraft, 0.5))))
+	if c.narrow {
+		n = min(n, c.deep+1+chainMore)
+	}
+	return n
 }
 
 // within returns the largest tree whose pass takes at most extra more plain rounds than
 // a plain one, and is not more than twice as large as what is known.
 func (a *chooser) within(extra float64) int {
-	n := smallest
+	n := narrowest
+	if a.risk(smallest) <= extra || !a.knows(smallest) && a.shared.row*(smallest-1) <= firstLoss {
+		n = smallest
+	}
 	for n < tree.MaxNodes && a.knows(n) && a.risk(2*n) <= extra {
 		n *= 2
 	}
@@ -326,7 +362,7 @@ func (a *chooser) choose() {
 	for i, c := range a.all {
 		switch {
 		case c.asks:
-			tokens, extra := c.expects()
+			tokens, extra := c.expects(a)
 			entry := c.entry(a)
 			due := entry - a.lends(c) // now
 			c.gain = (tokens-1)*worth - extra - entry/max(1, min(spread, a.remaining()/tokens))
@@ -337,7 +373,7 @@ func (a *chooser) choose() {
 			extra = max(min(extra, c.least(a)), min(extra, utmost*funds-due))
 			// At best, it adds one token in every round in which it adds any.
 			stake := extra * (1 - min(tokens-1, surest))
-			proven := c.tried >= c.trial() && c.gain > 0
+			proven := c.tried >= min(c.trial(), provenAt) && c.gain > 0
 			if !proven || stake > boldness*(funds+a.lends(c)) || extra+due > utmost*funds {
 				continue
 			}
@@ -358,7 +394,7 @@ func (a *chooser) choose() {
 		if !c.asks || i == a.chosen {
 			continue
 		}
-		if c.burst == 0 && (c.tried < c.trial() || c.since >= patience<<min(c.vain, doublings)) {
+		if c.burst == 0 && (c.tried < min(c.trial(), provenAt) || c.since >= patience<<min(c.vain, doublings)) {
 			c.burst = newcomer
 		}
 		if c.burst > 0 && c.least(a)+c.entry(a)-a.lends(c) <= utmost*a.funds() {
@@ -368,7 +404,8 @@ func (a *chooser) choose() {
 		c.wanted = c.wanted || c.burst > 0
 	}
 	if a.chosen >= 0 {
-		a.earned, a.all[a.chosen].earned = true, true
+		a.earned++
+		a.all[a.chosen].earned++
 		return
 	}
 	if probe == nil {
@@ -436,6 +473,12 @@ func (a *chooser) size(c *arm, worth, funds float64) {
 
 func (a *chooser) Observe(p infer.Proposal, v infer.Verdict, s infer.Scores) error {
 	round := p.Pos >= a.promptLen-1
+	if round && a.slept(&p, v) {
+		return nil
+	}
+	if err := a.wake(); err != nil { // others may propose a round, or add to it
+		return err
+	}
 	if round {
 		a.observe(&p, v)
 	}
@@ -462,7 +505,10 @@ func (a *chooser) observe(p *infer.Proposal, v infer.Verdict) {
 		tokens = append(tokens, p.Tree.Token(n))
 	}
 	tokens = append(tokens, v.Next)
-	for _, c := range a.all {
+	for i, c := range a.all {
+		if i == a.chosen && c.asks {
+			c.follow(p.Tree, p.LiveNodes(), 0, tokens)
+		}
 		if c.laterNode >= 0 {
 			c.laterNode = c.follow(&c.later, c.laterLive, c.laterNode, tokens)
 		}
@@ -485,7 +531,16 @@ func (a *chooser) took(t infer.Timing) {
 	a.rounds++
 	s.length.Have += float64(a.round)
 	a.idle++
+	a.unused++
 	a.others = t.Rows - t.Nodes
+	if a.dozes {
+		s.drafts = 0
+		a.dozed++
+		if a.plain > 0 {
+			a.gained -= min(t.Drafting.Seconds()/a.plain, mostDoze)
+		}
+		return
+	}
 	s.drafts++
 	if t.Nodes == 1 {
 		s.drafts = 0
@@ -498,11 +553,14 @@ func (a *chooser) took(t infer.Timing) {
 	extra := x.sum() - x.read // what other rounds are to expect
 	a.spent.Fade(1+extra, float64(a.round), recent)
 	for i, c := range a.all {
-		c.since++
+		c.since += 1 + a.dozed
 		if i != a.chosen {
 			continue
 		}
 		a.idle, a.drafted = 0, true
+		if !c.asks {
+			a.unused = 0
+		}
 		if c.asks {
 			c.net, c.used = c.net+gained, true
 			a.tried(c, extra)
@@ -512,13 +570,17 @@ func (a *chooser) took(t infer.Timing) {
 			c.traits.Took(t)
 		}
 	}
-	a.chosen, a.looked = -1, false
+	a.chosen, a.looked, a.dozed, a.plain = -1, false, 0, a.one()
 }
 
 // tried notes a round with c's draft model.
 func (a *chooser) tried(c *arm, extra float64) {
 	if c.tried == c.trial()-newcomer {
 		c.asked, c.mine = trials{}, trials{} // it has finished measuring
+	}
+	if c.narrow {
+		c.kept.Fade(float64(a.round-1), c.hoped, recent)
+		c.paid.Fade(extra, c.due, recent)
 	}
 	c.asked.add(float64(a.round), extra, remembered)
 	c.mine.add(float64(a.round), extra, recent)
@@ -527,7 +589,7 @@ func (a *chooser) tried(c *arm, extra float64) {
 	if c.burst > 0 {
 		c.burst--
 	}
-	tokens, costs := c.expects()
+	tokens, costs := c.expects(a)
 	switch {
 	case (tokens-1)*a.worth() > costs:
 		c.vain = 0

@@ -195,15 +195,23 @@ func TestWhatARequestMayLose(t *testing.T) {
 	} {
 		s := new(shared)
 		for _, n := range x.past {
-			s.end(&account{tokens: n}, false, false)
+			s.end(&account{tokens: n}, false, 0)
 		}
 		x.account.ahead = s.ahead()
 		if got := x.account.funds(); !close1(got, x.want) {
 			t.Errorf("%s: %.4f plain rounds, want %.4f", x.name, got, x.want)
 		}
 	}
-	if a := tenth(); a.within(0) != 4 || a.within(0.75) != 8 || a.within(1.55) != 16 || a.within(1e9) != tree.MaxNodes {
-		t.Errorf("trees within 0, 0.75, 1.55 and 1e9 plain rounds: %d, %d, %d and %d", a.within(0), a.within(0.75), a.within(1.55), a.within(1e9))
+	if a := tenth(); a.within(0) != narrowest || a.within(0.35) != smallest || a.within(0.75) != 8 || a.within(1.55) != 16 || a.within(1e9) != tree.MaxNodes {
+		t.Errorf("trees within 0, 0.35, 0.75, 1.55 and 1e9 plain rounds: %d, %d, %d, %d and %d", a.within(0), a.within(0.35), a.within(0.75), a.within(1.55), a.within(1e9))
+	}
+	for row, want := range map[float64]int{0.05: smallest, 0.2: narrowest} { // by passes over prompts
+		a := tenth()
+		a.shared.pass, a.shared.row = cost.Curve{}, row
+		a.shared.pass.Add(1, experts.Read{}, 1, 1)
+		if got := a.within(0); got != want {
+			t.Errorf("where rows cost %.2f, a first tree has %d nodes, want %d", row, got, want)
+		}
 	}
 }
 
@@ -345,13 +353,13 @@ func TestWhoIsExpectedToGain(t *testing.T) {
 		s := &shared{hope: x.hope}
 		a := &chooser{shared: s}
 		for _, g := range x.gained {
-			s.end(&account{tokens: 9, gained: g}, true, !x.trial)
+			s.end(&account{tokens: 9, gained: g}, true, map[bool]int{false: enough}[x.trial])
 		}
 		for range x.later {
 			if err := a.Start(nil); err != nil {
 				t.Fatal(err)
 			}
-			s.end(&account{tokens: 9}, false, false)
+			s.end(&account{tokens: 9}, false, 0)
 		}
 		if s.bold() != x.want {
 			t.Errorf("%s: expected to gain: %v, want %v", x.name, s.bold(), x.want)
@@ -559,7 +567,7 @@ func TestDraftsEndWhereMoneyDoes(t *testing.T) {
 	d := &asker{}
 	c := newArm(&record{asks: true, tried: 100, step: cost.Ratio{Have: 1e8, Of: 1e9}, draft: cost.Ratio{Have: 3e8, Of: 1e9}}, "asker", d)
 	a := tenth(c)
-	for want, gained := range map[int]float64{1: 0.5 / utmost, 2: 0.55 / utmost, 5: 0.85 / utmost} {
+	for want, gained := range map[int]float64{1: 0.25 / utmost, 2: 0.35 / utmost, 5: 0.65 / utmost} {
 		a.gained, a.chosen, a.steps = gained, 0, 0
 		a.limit(c)
 		p := &infer.Proposal{Tree: tree.New(1, 9)}
@@ -776,7 +784,7 @@ func TestTreesInVainTakeASmallShareOfTheTime(t *testing.T) {
 	const rounds = 400
 	for _, x := range []struct {
 		watch, gained float64
-		idle, want    int
+		unused, want  int
 	}{
 		{0.018, 10, 0, rounds},
 		{0.018, 10, settle, rounds / 4},
@@ -788,7 +796,7 @@ func TestTreesInVainTakeASmallShareOfTheTime(t *testing.T) {
 		a := tenth()
 		a.meter.Level = 1e-3
 		a.shared.watch = cost.Ratio{Have: x.watch * 1e9, Of: 1e9}
-		a.gained, a.idle = x.gained, x.idle
+		a.gained, a.unused = x.gained, x.unused
 		looks := 0
 		for a.rounds = range rounds {
 			if a.looks() {
@@ -813,5 +821,106 @@ func TestAColdFirstLookIsNoReasonNotToLookAgain(t *testing.T) {
 	}
 	if !a.looks() {
 		t.Errorf("no trees are grown any more, which are taken to cost %.3f", a.shared.watch.Value(firstWatch, 1))
+	}
+}
+
+// A listener writes down what it is told.
+type listener struct {
+	infer.Drafter
+	tokens []int32
+	pos    int // of the next root
+	t      *testing.T
+}
+
+func (d *listener) Start(prompt []int32) error {
+	d.tokens, d.pos = append(d.tokens[:0], prompt...), len(prompt)-1
+	return nil
+}
+func (*listener) Grow(*infer.Proposal, []infer.Row, infer.Chance) ([]int, error) { return nil, nil }
+func (*listener) Traits() infer.Traits                                           { return infer.Traits{} }
+
+func (d *listener) Observe(p infer.Proposal, v infer.Verdict, _ infer.Scores) error {
+	if last := d.tokens[len(d.tokens)-1]; p.Pos != d.pos || p.Tree.Token(0) != last {
+		d.t.Errorf("a round begins at %d with %d, want at %d with %d", p.Pos, p.Tree.Token(0), d.pos, last)
+	}
+	for _, n := range v.Path[1:] {
+		d.tokens = append(d.tokens, p.Tree.Token(n))
+	}
+	d.tokens = append(d.tokens, v.Next)
+	d.pos += len(v.Path)
+	return nil
+}
+
+// While nothing pays candidates sleep through most rounds. Afterwards, and at the end, they know all that was emitted,
+// also where others proposed rounds in between.
+func TestSleepersMissNothing(t *testing.T) {
+	d := &listener{t: t}
+	made := New([]Candidate{{Name: "listener", New: func() infer.Drafter { return d }}}, false)()
+	prompt := []int32{5, 6, 7}
+	if err := made.Start(prompt); err != nil {
+		t.Fatal(err)
+	}
+	traits := made.Traits()
+	text := slices.Clone(prompt)
+	slept := 0
+	for round := range int32(200) {
+		pos := len(text) - 1
+		tr := tree.New(text[pos], 4)
+		p := infer.Proposal{Tree: tr, Pos: pos, MaxNodes: 4, MaxDepth: 3}
+		v := infer.Verdict{Path: []int{0}, Next: 100 + round}
+		if round%41 != 40 {
+			if _, err := made.Grow(&p, nil, nil); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if round%41 >= 39 { // another's tree, for which the chooser was asked or not
+			v.Path = append(v.Path, tr.Add(0, 1000+round))
+			text = append(text, 1000+round)
+		}
+		before := len(d.tokens)
+		if err := made.Observe(p, v, nil); err != nil {
+			t.Fatal(err)
+		}
+		if len(d.tokens) == before {
+			slept++
+		}
+		text = append(text, v.Next)
+		traits.Took(infer.Timing{Rows: 1, Nodes: 1, Verify: time.Millisecond, Overhead: 300 * time.Microsecond, Drafting: 200 * time.Microsecond})
+	}
+	if slept < 100 {
+		t.Errorf("candidates slept through %d of 200 rounds, want most", slept)
+	}
+	traits.End()
+	if !slices.Equal(d.tokens, text) {
+		t.Errorf("candidates were told\n%d, want\n%d", d.tokens, text)
+	}
+}
+
+// A trial's few rounds were dear and brought little, but every second first child was right: a chain pays, and the next
+// drafts are hardly larger. What such drafts bring and cost then corrects what is expected of the next.
+func TestAChainPaysWhereTrialsWereDear(t *testing.T) {
+	c := newArm(&record{asks: true, tried: 30, step: cost.Ratio{Have: 0.1e9, Of: 1e9}, draft: cost.Ratio{Have: 0.1e9, Of: 1e9}}, "asker", &asker{})
+	a := tenth(c)
+	a.meter = cost.Meter{Level: 1e-3, N: 100}
+	a.gained, a.left = 10, 100
+	c.asked.add(1.4, 0.7, 1)
+	for d := range c.cells {
+		c.cells[d][0] = cost.Ratio{Have: 60, Of: 100}
+	}
+	a.choose()
+	if a.chosen != 0 || !c.narrow {
+		t.Fatalf("chosen %d, by a chain: %v", a.chosen, c.narrow)
+	}
+	if nodes := a.limit(c); a.most != c.deep || nodes > c.deep+1+chainMore {
+		t.Errorf("a draft has at most %d passes and %d nodes, the best chain %d passes", a.most, nodes, c.deep)
+	}
+	for range 40 { // none is right, and they cost twice as much
+		a.chosen, a.round = 0, 1
+		c.tried, c.narrow = 30, true
+		a.tried(c, 2*c.due)
+	}
+	a.gained, a.chosen = 10, -1
+	if a.choose(); a.chosen == 0 {
+		t.Errorf("drafts that never brought anything are chosen, of which %.2f tokens for %.2f rounds are expected", c.hoped, c.due)
 	}
 }
