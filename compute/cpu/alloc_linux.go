@@ -11,19 +11,23 @@ import (
 const (
 	hugePage = 2 << 20
 	// regionLen is the length of a mapping that several allocations share. Only pages that were
-	// touched take memory.
-	regionLen = 16 * hugePage
+	// touched take memory, so what a long mapping costs is addresses, and the end of each is a huge page
+	// of which a part is in use.
+	regionLen = 128 * hugePage
 	// leastAlloc is the smallest allocation worth a place in a mapping: a pass
 	// misses the TLB once for every small page of a stream.
 	leastAlloc = 64 << 10
 )
 
-// A region is a mapping on huge pages, if the kernel grants them. It is unmapped when the region
-// is no longer reachable.
+// A region is a mapping on huge pages, if the kernel grants them. It is unmapped when it is no longer
+// reachable.
 type region struct {
 	mem  []byte // from a huge page's start
 	used int
 }
+
+// A share is a part of a region. Its pages go back to the system when it is no longer reachable.
+type share struct{ in *region }
 
 func newRegion(size int) *region {
 	all, err := unix.Mmap(-1, 0, size+hugePage, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_PRIVATE|unix.MAP_ANON)
@@ -38,10 +42,10 @@ func newRegion(size int) *region {
 	return r
 }
 
-// hugeAlloc returns n zeroed elements that live as long as the region, which is nil if they
+// hugeAlloc returns n zeroed elements that live as long as the share, which is nil if they
 // belong to the garbage collector. All but small ones lie outside the Go heap on huge pages: a
 // pass streams through every weight once, and with small pages the TLB would miss on each.
-func hugeAlloc[T byte | uint16 | float32](m *memory, n int) ([]T, *region) {
+func hugeAlloc[T byte | uint16 | float32](m *memory, n int) ([]T, *share) {
 	const line = 128 // two cache lines, which the hardware fetches together
 	size := (n*int(unsafe.Sizeof(T(0))) + line - 1) &^ (line - 1)
 	if size < leastAlloc {
@@ -60,24 +64,31 @@ func hugeAlloc[T byte | uint16 | float32](m *memory, n int) ([]T, *region) {
 	if r == nil {
 		return make([]T, n), nil
 	}
-	p := unsafe.Pointer(unsafe.SliceData(r.mem[r.used:]))
+	b := r.mem[r.used:][:size]
 	r.used += size
-	return unsafe.Slice((*T)(p), n), r
+	p := &share{r}
+	// What the cleanup is given holds the region, which is therefore still mapped then.
+	runtime.AddCleanup(p, func(x owned) { release(x.b) }, owned{r, b})
+	return unsafe.Slice((*T)(unsafe.Pointer(unsafe.SliceData(b))), n), p
 }
 
-// discard gives the whole pages of x, from hugeAlloc with a region, back to the system. They read
+// owned is the memory of a share.
+type owned struct {
+	in *region
+	b  []byte
+}
+
+// discard gives the whole pages of x, from hugeAlloc with a share, back to the system. They read
 // as zeros from then on.
 func discard[T uint16 | float32](x []T) {
-	var (
-		page = uintptr(os.Getpagesize())
-		from = uintptr(unsafe.Pointer(unsafe.SliceData(x)))
-		size = uintptr(len(x)) * unsafe.Sizeof(x[0])
-		skip = -from % page
-	)
-	if size < skip+page {
-		return
+	release(unsafe.Slice((*byte)(unsafe.Pointer(unsafe.SliceData(x))), uintptr(len(x))*unsafe.Sizeof(x[0])))
+}
+
+func release(b []byte) {
+	page := uintptr(os.Getpagesize())
+	skip := -uintptr(unsafe.Pointer(unsafe.SliceData(b))) % page
+	if size := uintptr(len(b)); size >= skip+page {
+		// If the kernel refuses, the memory stays.
+		_ = unix.Madvise(b[skip:skip+(size-skip)/page*page], unix.MADV_DONTNEED)
 	}
-	b := unsafe.Slice((*byte)(unsafe.Pointer(unsafe.SliceData(x))), size)
-	// If the kernel refuses, the memory stays.
-	_ = unix.Madvise(b[skip:skip+(size-skip)/page*page], unix.MADV_DONTNEED)
 }

@@ -8,6 +8,8 @@ import (
 	"testing"
 	"time"
 	"unsafe"
+
+	"golang.org/x/sys/unix"
 )
 
 // mapped reports whether p lies in a mapping of this process.
@@ -33,41 +35,48 @@ func TestHugeAllocSharesRegionsAndGivesThemBack(t *testing.T) {
 	var m memory
 	small, mem := hugeAlloc[float32](&m, 100)
 	if len(small) != 100 || mem != nil {
-		t.Errorf("%d elements of a region %v, want 100 of the heap", len(small), mem)
+		t.Errorf("%d elements of a share %v, want 100 of the heap", len(small), mem)
 	}
 
 	// Pieces of a region do not overlap, are aligned, and stay zero after writes to others.
-	type piece struct {
+	type part struct {
 		b   []byte
-		mem *region
+		mem *share
 	}
-	var pieces []piece
-	for i, n := range []int{leastAlloc, leastAlloc + 1, 1 << 20, 5 << 20, regionLen / 2, regionLen/2 + 1, 3 << 20, regionLen, 12 << 20, 12 << 20} {
+	var pieces []part
+	const step = 4093 // of the bytes of large pieces that are written
+	for i, n := range []int{leastAlloc, leastAlloc + 1, 1 << 20, 5 << 20, regionLen / 2, regionLen/2 + 1, 3 << 20, 12 << 20, regionLen / 2, 12 << 20} {
 		b, mem := hugeAlloc[byte](&m, n)
 		if len(b) != n || mem == nil {
-			t.Fatalf("%d bytes of region %v, want %d of one", len(b), mem, n)
+			t.Fatalf("%d bytes of share %v, want %d of one", len(b), mem, n)
 		}
 		if at := uintptr(unsafe.Pointer(&b[0])); at%128 != 0 {
 			t.Errorf("%d bytes lie at %#x", n, at)
 		}
-		for _, v := range b {
-			if v != 0 {
+		by := 1
+		if n > 8<<20 {
+			by = step
+		}
+		for k := 0; k < n; k += by {
+			if b[k] != 0 {
 				t.Fatalf("%d bytes are not zero", n)
 			}
-		}
-		for k := range b {
 			b[k] = byte(i + 1)
 		}
-		pieces = append(pieces, piece{b, mem})
+		pieces = append(pieces, part{b, mem})
 	}
 	for i, p := range pieces {
-		for _, v := range p.b {
-			if v != byte(i+1) {
-				t.Fatalf("piece %d holds %d", i, v)
+		by := 1
+		if len(p.b) > 8<<20 {
+			by = step
+		}
+		for k := 0; k < len(p.b); k += by {
+			if p.b[k] != byte(i+1) {
+				t.Fatalf("piece %d holds %d", i, p.b[k])
 			}
 		}
 	}
-	if pieces[0].mem != pieces[3].mem || pieces[0].mem == pieces[5].mem {
+	if pieces[0].mem.in != pieces[3].mem.in || pieces[0].mem.in == pieces[5].mem.in {
 		t.Error("small pieces lie in regions of their own, or a large one does not")
 	}
 	if at := uintptr(unsafe.Pointer(&pieces[5].b[0])); at%hugePage != 0 {
@@ -87,6 +96,50 @@ func TestHugeAllocSharesRegionsAndGivesThemBack(t *testing.T) {
 	}
 	if !mapped(t, first) {
 		t.Error("a region is gone before its last owner")
+	}
+	runtime.KeepAlive(keep)
+}
+
+// What held memory in a region that others use still gives its pages back, and theirs stay.
+func TestHugeAllocGivesPagesOfAShareBack(t *testing.T) {
+	var m memory
+	const n = 8 << 20
+	gone, own := hugeAlloc[byte](&m, n)
+	kept, keep := hugeAlloc[byte](&m, n+5)
+	if own == nil || keep == nil || own.in != keep.in {
+		t.Fatal("two pieces do not share a region")
+	}
+	for i := range gone {
+		gone[i] = 1
+	}
+	for i := range kept {
+		kept[i] = 2
+	}
+	at := unsafe.Pointer(&gone[0])
+	runtime.KeepAlive(own)
+	own, gone = nil, nil
+	resident := func() (pages int) {
+		in := make([]byte, n/os.Getpagesize())
+		// The addresses are mapped as long as keep is: pages of a mapping, none of the Go heap.
+		if _, _, errno := unix.Syscall(unix.SYS_MINCORE, uintptr(at), n, uintptr(unsafe.Pointer(&in[0]))); errno != 0 {
+			t.Fatal(errno)
+		}
+		for _, x := range in {
+			pages += int(x & 1)
+		}
+		return pages
+	}
+	for i := 0; resident() > 1; i++ { // the last page is shared
+		if i == 100 {
+			t.Fatalf("%d pages of a share without an owner are still there", resident())
+		}
+		runtime.GC()
+		time.Sleep(time.Millisecond)
+	}
+	for i, v := range kept {
+		if v != 2 {
+			t.Fatalf("byte %d of the piece beside is %d", i, v)
+		}
 	}
 	runtime.KeepAlive(keep)
 }

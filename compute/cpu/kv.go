@@ -25,7 +25,7 @@ type kvStore struct {
 	dev    *Device
 	chunks [][]float32
 	halves [][]uint16 // instead of chunks, if bfloat16
-	mem    []*region  // that hold them
+	mem    []*share   // that hold them
 }
 
 // NewKV returns an empty store of F32 or BF16.
@@ -60,7 +60,7 @@ func (kv *kvStore) Grow(blocks int) error {
 	}
 	for kv.blocks < blocks {
 		n := kv.per * kv.c.Layers * kv.c.KVHeads * kv.unit
-		var mem *region
+		var mem *share
 		if kv.c.Type == compute.BF16 {
 			var h []uint16
 			h, mem = hugeAlloc[uint16](&kv.dev.mem, n)

@@ -59,7 +59,7 @@ func (p *Probe) Peak() float64 {
 type readTask struct {
 	x   []float32
 	per int
-	mem *region // that x lies in, or nil
+	mem *share // that x lies in, or nil
 }
 
 func (t *readTask) run(w *worker, part int) {

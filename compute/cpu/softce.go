@@ -237,9 +237,9 @@ func (w *weight) Shape() []int { return []int{w.out, w.in} }
 func (w *weight) backward(q *Queue) packed {
 	w.once.Do(func() {
 		if w.half != nil {
-			w.back.half, w.backMem = hugeAlloc[uint16](&q.dev.mem, kern.BF16Len(w.in, w.out))
+			w.back.half, w.back.mem = hugeAlloc[uint16](&q.dev.mem, kern.BF16Len(w.in, w.out))
 		} else {
-			w.back.panels, w.backMem = hugeAlloc[float32](&q.dev.mem, kern.PanelLen(w.in, w.out))
+			w.back.panels, w.back.mem = hugeAlloc[float32](&q.dev.mem, kern.PanelLen(w.in, w.out))
 		}
 		q.pool.run(&turnTask{w}, panels(w.in))
 	})

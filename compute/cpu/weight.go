@@ -12,21 +12,20 @@ import (
 type weight struct {
 	out, in int
 	packed
-	mem *region // that holds the panels, or nil
 
 	// back is the transposed packing for gradients, in panels over inputs. It is built on first
 	// use.
-	once    sync.Once
-	back    packed
-	backMem *region
+	once sync.Once
+	back packed
 }
 
-// packed are the panels of a matrix. Exactly one of the slices is set.
+// packed are the panels of a matrix. Exactly one of the first four is set.
 type packed struct {
 	panels []float32 // [⌈out/32⌉][in][32]
 	half   []uint16  // kern's bfloat16 panels
 	q8     []byte    // kern's q8 panels
 	q4     *panels4
+	mem    *share // that holds them, or nil
 }
 
 func (w *weight) Out() int { return w.out }
