@@ -25,10 +25,18 @@ func LoadTokenizer(dir string, m *model.Model) (*tokenizer.Tokenizer, error) {
 	if err != nil {
 		return nil, err
 	}
-	if v := m.Spec().Vocab; t.VocabSize() > v {
-		return nil, fmt.Errorf("%s: the tokenizer has %d tokens, but the model's vocabulary is %d", dir, t.VocabSize(), v)
+	if err := CheckTokenizer(dir, t, m); err != nil {
+		return nil, err
 	}
 	return t, nil
+}
+
+// CheckTokenizer reports a tokenizer of dir with tokens that m does not know.
+func CheckTokenizer(dir string, t *tokenizer.Tokenizer, m *model.Model) error {
+	if v := m.Spec().Vocab; t.VocabSize() > v {
+		return fmt.Errorf("%s: the tokenizer has %d tokens, but the model's vocabulary is %d", dir, t.VocabSize(), v)
+	}
+	return nil
 }
 
 // MTPHead stands for the multi-token prediction module in the model's own files where a head's path is

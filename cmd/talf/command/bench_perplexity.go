@@ -9,7 +9,6 @@ import (
 	"talf/checkpoints"
 	"talf/compute"
 	"talf/infer/bench/micro"
-	"talf/infer/decode"
 	"talf/internal/cli"
 	"talf/internal/limits"
 )
@@ -88,14 +87,10 @@ func (a *app) perplexity(ctx context.Context, types []compute.DType, o *perplexi
 }
 
 func (a *app) perplexityOf(ctx context.Context, dir, text string, o *perplexityOptions) (micro.Perplexity, error) {
-	m, closeModel, err := openModelAs(a.log, dir, &o.machine)
+	m, tok, closeModel, err := openWithTokenizer(a.log, dir, &o.machine)
 	if err != nil {
 		return micro.Perplexity{}, err
 	}
 	defer closeModel()
-	tok, err := decode.LoadTokenizer(dir, m)
-	if err != nil {
-		return micro.Perplexity{}, err
-	}
 	return micro.TextPerplexity(ctx, o.machine.DType.String(), m, tok, text, o.window, o.limit)
 }

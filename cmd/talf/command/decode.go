@@ -10,7 +10,6 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
-	"talf/checkpoints"
 	"talf/infer"
 	"talf/infer/decode"
 	"talf/infer/draft"
@@ -129,15 +128,11 @@ type decoder struct {
 // open loads the model, the tokenizer and the draft model. The last keep sequences stay cached
 // after they are closed. Rounds are recorded in trace, unless it is nil.
 func (o *decodeOptions) open(log *slog.Logger, keep int, trace io.Writer) (*decoder, error) {
-	dir, err := checkpoints.FindModel(o.model)
+	m, tok, closeModel, err := openWithTokenizer(log, o.model, &o.machine)
 	if err != nil {
 		return nil, err
 	}
-	m, closeModel, err := openModelAs(log, dir, &o.machine)
-	if err != nil {
-		return nil, err
-	}
-	d, err := o.load(func(why string) { log.Warn(why) }, dir, m, keep, trace)
+	d, err := o.load(func(why string) { log.Warn(why) }, m, tok, keep, trace)
 	if err != nil {
 		closeModel()
 		return nil, err
@@ -146,15 +141,11 @@ func (o *decodeOptions) open(log *slog.Logger, keep int, trace io.Writer) (*deco
 		_ = d.Close()
 		closeModel()
 	}
-	debug.FreeOSMemory() // what loading left: a tokenizer's lists take several times what is kept of them
+	debug.FreeOSMemory() // what loading left
 	return d, nil
 }
 
-func (o *decodeOptions) load(warn func(string), dir string, m *model.Model, keep int, trace io.Writer) (*decoder, error) {
-	tok, err := decode.LoadTokenizer(dir, m)
-	if err != nil {
-		return nil, err
-	}
+func (o *decodeOptions) load(warn func(string), m *model.Model, tok *tokenizer.Tokenizer, keep int, trace io.Writer) (*decoder, error) {
 	c := decode.Config{Target: m, Tokenizer: tok, Options: o.Options, Keep: keep, Trace: trace}
 	if o.drafting.given() {
 		c.Draft = func() (infer.Source, io.Closer, error) { return o.drafting.open(warn, m, tok, &o.machine, keep) }

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"runtime/debug"
 
 	"github.com/spf13/pflag"
 
@@ -14,6 +15,7 @@ import (
 	"talf/internal/cli"
 	"talf/model"
 	"talf/model/safetensors"
+	"talf/model/tokenizer"
 )
 
 // A machineOptions says how a model runs on this machine.
@@ -84,6 +86,29 @@ func openModelAs(log *slog.Logger, dir string, o *machineOptions) (*model.Model,
 		_ = m.Close()
 		_ = dev.Close()
 	}, nil
+}
+
+// openWithTokenizer is openModelAs with the model's tokenizer. That is read first: reading it takes several times
+// the memory that is kept, which the weights take afterwards.
+func openWithTokenizer(log *slog.Logger, dir string, o *machineOptions) (*model.Model, *tokenizer.Tokenizer, func(), error) {
+	dir, err := checkpoints.FindModel(dir)
+	if err != nil {
+		return nil, nil, nil, err
+	}
+	tok, tokErr := tokenizer.Load(dir)
+	debug.FreeOSMemory()
+	m, closeModel, err := openModelAs(log, dir, o)
+	if err != nil { // which says more than that there is no tokenizer
+		return nil, nil, nil, err
+	}
+	if err = tokErr; err == nil {
+		err = decode.CheckTokenizer(dir, tok, m)
+	}
+	if err != nil {
+		closeModel()
+		return nil, nil, nil, err
+	}
+	return m, tok, closeModel, nil
 }
 
 func (o *machineOptions) load(dir string, dev compute.Device) (*model.Model, error) {

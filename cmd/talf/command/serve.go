@@ -4,12 +4,12 @@ import (
 	"context"
 	"errors"
 	"os"
+	"runtime/debug"
 	"time"
 
 	"github.com/spf13/cobra"
 
 	"talf/checkpoints"
-	"talf/infer/decode"
 	"talf/infer/loop"
 	"talf/infer/serve"
 	"talf/internal/cli"
@@ -140,15 +140,11 @@ func (a *app) serve(ctx context.Context, o *serveOptions) (err error) {
 	if err != nil {
 		return err
 	}
-	m, closeModel, err := openModelAs(a.log, dir, &o.machine)
+	m, tok, closeModel, err := openWithTokenizer(a.log, dir, &o.machine)
 	if err != nil {
 		return err
 	}
 	defer closeModel()
-	tok, err := decode.LoadTokenizer(dir, m)
-	if err != nil {
-		return err
-	}
 	template, _, err := o.chat.load(dir)
 	if err != nil {
 		return err
@@ -173,5 +169,6 @@ func (a *app) serveModel(ctx context.Context, o *serveOptions, p serve.Parts) (e
 	if err != nil {
 		return usageError(err)
 	}
+	debug.FreeOSMemory() // what loading left
 	return s.Run(ctx, o.listen, nil)
 }
