@@ -30,14 +30,17 @@ type region struct {
 type share struct{ in *region }
 
 func newRegion(size int) *region {
+	page := os.Getpagesize()
+	size = (size + page - 1) &^ (page - 1)
 	all, err := unix.Mmap(-1, 0, size+hugePage, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_PRIVATE|unix.MAP_ANON)
 	if err != nil {
 		return nil
 	}
 	at := int(-uintptr(unsafe.Pointer(unsafe.SliceData(all))) % hugePage)
 	r := &region{mem: all[at : at+size]}
-	// A kernel without huge pages refuses the advice, which costs only speed.
-	_ = unix.Madvise(r.mem, unix.MADV_HUGEPAGE)
+	// A kernel without huge pages refuses the advice, which costs only speed. The end of a region that is no whole
+	// huge page is not one that is mostly unused.
+	_ = unix.Madvise(r.mem[:size&^(hugePage-1)], unix.MADV_HUGEPAGE)
 	runtime.AddCleanup(r, func(all []byte) { _ = unix.Munmap(all) }, all)
 	return r
 }
@@ -56,7 +59,7 @@ func hugeAlloc[T byte | uint16 | float32](m *memory, n int) ([]T, *share) {
 	r := m.open
 	switch {
 	case size > regionLen/2:
-		r = newRegion((size + hugePage - 1) &^ (hugePage - 1))
+		r = newRegion(size)
 	case r == nil || len(r.mem)-r.used < size:
 		r = newRegion(regionLen)
 		m.open = r

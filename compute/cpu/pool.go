@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"talf/compute/cpu/kern"
+	"talf/internal/slab"
 )
 
 // A task is an operation cut into parts that may run in any order, on any
@@ -23,6 +24,7 @@ type worker struct {
 	scratch [4][]float32
 	one     []float32
 	half    []uint16
+	raw     []byte
 
 	// next counts up to end through this worker's share of the parts. Workers that have
 	// finished their own share take from the others'.
@@ -42,6 +44,12 @@ func (w *worker) buf(i, n int) []float32 {
 		w.scratch[i] = make([]float32, n+n/4)
 	}
 	return w.scratch[i][:n]
+}
+
+// stored returns scratch for a row of n integers of 8 or 4 bits and for its scales, contents undefined.
+func (w *worker) stored(n, scales int) (ints, d []byte) {
+	w.raw = slab.Resize(w.raw, n+scales)
+	return w.raw[:n:n], w.raw[n:]
 }
 
 // ones returns n ones.

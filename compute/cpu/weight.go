@@ -122,7 +122,7 @@ func (t *packTask) run(w *worker, part int) {
 	const step = 256 // a multiple of every format's block of k
 	n := min(kern.Panel, t.out-part*kern.Panel)
 	if t.dst.q4 != nil && t.dst.q4.kind[part] != compute.NotFourBit {
-		t.pack4(part, n)
+		t.pack4(w, part, n)
 		t.done(part*kern.Panel, part*kern.Panel+n)
 		return
 	}
@@ -237,7 +237,8 @@ func (t *packTask) inBlocks() bool {
 // exactly, keeps its integers; the others are quantised.
 func (t *packTask) packBlocks(dst []byte, w *worker, panel, n int) {
 	blocks := kern.Q8Blocks(t.in)
-	ints, scales, x := make([]byte, t.in), make([]byte, 2*blocks), w.buf(0, t.in)
+	ints, scales := w.stored(t.in, 2*blocks)
+	x := w.buf(0, t.in)
 	t.each(panel, n, func(j int, m *compute.Matrix, row int) {
 		q, d := ints, scales
 		switch {

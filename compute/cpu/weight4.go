@@ -83,9 +83,9 @@ func (b *panels4) gemm(f *kern.Funcs, c []float32, ldc int, a []uint32, lda, p, 
 }
 
 // pack4 packs n outputs of one panel from blocks of 4-bit integers.
-func (t *packTask) pack4(panel, n int) {
+func (t *packTask) pack4(w *worker, panel, n int) {
 	dst, kind := t.dst.q4.panel(panel), t.dst.q4.kind[panel]
-	q, scales := make([]byte, t.in), make([]byte, t.in/8)
+	q, scales := w.stored(t.in, t.in/8)
 	t.each(panel, n, func(j int, m *compute.Matrix, row int) {
 		m.Block.Nibbles(q, scales, m.Row(row, 0, t.in))
 		if kind == compute.Centred {
