@@ -217,7 +217,7 @@ func (t *Tokenizer) parseAdded(root object, m *limits.Meter) error {
 	if err := root.get("added_tokens", &list); err != nil {
 		return err
 	}
-	t.tokens = slices.Clone(t.model.tokens)
+	tokens := t.model.tokens.list()
 	t.known = slices.Clone(t.model.known)
 	highest := int64(-1)
 	seen := map[string]bool{}
@@ -243,9 +243,9 @@ func (t *Tokenizer) parseAdded(root object, m *limits.Meter) error {
 			return fmt.Errorf("%s: %q is listed twice", path, tok.Content)
 		}
 		seen[tok.Content] = true
-		want, ok := t.model.vocab[tok.Content]
+		want, ok := t.model.vocab.find(tok.Content)
 		if !ok {
-			want = int32(max(int64(len(t.model.vocab)), highest+1))
+			want = int32(max(int64(t.model.vocab.n), highest+1))
 		}
 		if id != int64(want) {
 			return fmt.Errorf("%s: %q has id %d, but its place in the list gives it %d", path, tok.Content, id, want)
@@ -255,18 +255,21 @@ func (t *Tokenizer) parseAdded(root object, m *limits.Meter) error {
 		}
 		highest = max(highest, id)
 		tok.id = want
-		for int64(len(t.tokens)) <= id {
-			t.tokens = append(t.tokens, "")
+		for int64(len(tokens)) <= id {
+			tokens = append(tokens, "")
 			t.known = append(t.known, false)
 		}
-		if t.known[id] && t.tokens[id] != tok.Content {
-			return fmt.Errorf("%s: %q has id %d, which also belongs to %q", path, tok.Content, id, t.tokens[id])
+		if t.known[id] && tokens[id] != tok.Content {
+			return fmt.Errorf("%s: %q has id %d, which also belongs to %q", path, tok.Content, id, tokens[id])
 		}
-		t.tokens[id], t.known[id] = tok.Content, true
+		tokens[id], t.known[id] = tok.Content, true
 		t.added[tok.Content] = tok.id
 		t.order = append(t.order, tok)
 	}
-	t.special = make([]bool, len(t.tokens))
+	all := pack(tokens)
+	// Where the model has tokens, these are the same.
+	t.tokens, t.model.tokens, t.model.vocab.of = &all, &all, &all
+	t.special = make([]bool, len(tokens))
 	// If two tokens have the same text, the reference finds the special one.
 	for _, special := range []bool{true, false} {
 		for _, tok := range t.order {

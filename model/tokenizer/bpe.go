@@ -13,10 +13,10 @@ import (
 
 // bpe is a byte-pair-encoding model. It is read-only after loading.
 type bpe struct {
-	vocab  map[string]int32 // token as spelt in the file → id
-	tokens []string         // id → token; ids may have gaps
-	wide   []int32          // id → bytes of a piece that the token usually stands for
-	known  []bool           // id is in vocab
+	tokens *packed // id → token as spelt in the file; ids may have gaps
+	vocab  index   // of the known ones
+	known  []bool  // id is in vocab
+	wide   []int32 // id → bytes of a piece that the token usually stands for
 	merges *mergeTable
 	ranks  uint32 // greater than every rank
 
@@ -34,8 +34,8 @@ type bpe struct {
 	first []int32
 	// The tokens of byte_fallback, or -1.
 	bytes [256]int32
-	// whole maps a piece (raw bytes where byteLevel) to its id, for ignore_merges.
-	whole map[string]int32
+	// whole finds a piece (raw bytes where byteLevel), for ignore_merges.
+	whole *index
 	// A text may be cut before cutMark wherever the preceding rune is a different one,
 	// without changing the encoding, because no merge joins something else to it.
 	// SentencePiece-style vocabularies have U+2581 here. 0: there is no such rune.
@@ -52,7 +52,7 @@ const (
 
 // symbols looks up a character as spelt in the file.
 func (m *bpe) symbols(s string) (id int32, kind int) {
-	if id, ok := m.vocab[s]; ok {
+	if id, ok := m.vocab.find(s); ok {
 		return id, symKnown
 	}
 	if !m.byteFallback {
@@ -71,13 +71,13 @@ func (m *bpe) finish(byteLevel bool) {
 	m.byteLevel = byteLevel
 	for b := range m.bytes {
 		m.bytes[b] = -1
-		if id, ok := m.vocab[fmt.Sprintf("<0x%02X>", b)]; ok {
+		if id, ok := m.vocab.find(fmt.Sprintf("<0x%02X>", b)); ok {
 			m.bytes[b] = id
 		}
 	}
-	m.wide = make([]int32, len(m.tokens))
-	for id, tok := range m.tokens {
-		switch {
+	m.wide = make([]int32, m.tokens.len())
+	for id := range m.wide {
+		switch tok := m.tokens.at(int32(id)); {
 		case byteLevel:
 			m.wide[id] = int32(utf8.RuneCountInString(tok))
 		case m.byteFallback && fallbackByte(tok) >= 0:
@@ -93,22 +93,33 @@ func (m *bpe) finish(byteLevel bool) {
 		}
 	} else {
 		m.first = slices.Repeat([]int32{-1}, 1<<16)
-		for tok, id := range m.vocab {
-			if r, w := utf8.DecodeRuneInString(tok); w > 0 && w == len(tok) && r < 1<<16 {
+		for id := range int32(m.tokens.len()) {
+			tok := m.tokens.at(id)
+			if r, w := utf8.DecodeRuneInString(tok); m.known[id] && w > 0 && w == len(tok) && r < 1<<16 {
 				m.first[r] = id
 			}
 		}
 	}
-	if m.ignoreMerges {
-		m.whole = make(map[string]int32, len(m.vocab))
-		for tok, id := range m.vocab {
-			if !byteLevel {
-				m.whole[tok] = id
-			} else if raw, ok := unmapBytes(tok); ok {
-				m.whole[raw] = id
-			}
+	switch {
+	case !m.ignoreMerges:
+	case byteLevel:
+		list, stands := m.tokens.list(), make([]bool, m.tokens.len())
+		for id, tok := range list {
+			list[id], stands[id] = unmapBytes(tok)
 		}
+		raw := pack(list)
+		whole := newIndex(&raw, func(id int32) bool { return m.known[id] && stands[id] })
+		m.whole = &whole
+	default:
+		m.whole = &m.vocab
 	}
+}
+
+// setVocab sets the tokens by id; known says which ids have one. These differ from each other.
+func (m *bpe) setVocab(tokens []string, known []bool) {
+	t := pack(tokens)
+	m.tokens, m.known = &t, known
+	m.vocab = newIndex(&t, func(id int32) bool { return known[id] })
 }
 
 // fallbackByte returns the byte that a token like <0x0A> stands for, or -1.
@@ -128,7 +139,7 @@ func (m *bpe) findCut(mark rune, merges [][2]string) {
 	// Where characters can be dropped, the marks on both sides of one may meet. And the
 	// mark must be a token, because an unknown character could fuse with what precedes
 	// it.
-	if _, ok := m.vocab[string(mark)]; !ok || m.unk < 0 {
+	if _, ok := m.vocab.find(string(mark)); !ok || m.unk < 0 {
 		return
 	}
 	for _, p := range merges {
@@ -333,7 +344,7 @@ func (m *bpe) affixed(s string, first, last bool) string {
 
 func (m *bpe) encodePiece(dst []int32, piece string, sc *scratch) []int32 {
 	if m.ignoreMerges {
-		if id, ok := m.whole[piece]; ok {
+		if id, ok := m.whole.find(piece); ok {
 			return append(dst, id)
 		}
 	}

@@ -4,7 +4,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"slices"
 	"strings"
 	"unicode/utf8"
 
@@ -14,7 +13,7 @@ import (
 // decoding turns ids into text. Everything that depends on only one token is computed
 // on loading: text and fallback have an entry for every id.
 type decoding struct {
-	text     []string
+	text     packed
 	fallback []int16 // byte that a byte_fallback token stands for, or -1
 	// head, if not nil, returns the text of a token in first place (Metaspace).
 	head func(id int32) string
@@ -64,7 +63,7 @@ func (st *Stream) push(dst []byte, id int32) []byte {
 	if !t.Known(id) || st.skip && t.special[id] {
 		return dst
 	}
-	text := d.text[id]
+	text := d.text.at(id)
 	if st.n == 0 && d.head != nil {
 		text = d.head(id)
 	}
@@ -230,7 +229,7 @@ func (t *Tokenizer) DecodeBytes(ids []int32, skipSpecial bool) []byte {
 	var dst []byte
 	for _, id := range ids {
 		if t.Known(id) && !(skipSpecial && t.special[id]) {
-			dst = append(dst, t.dec.text[id]...)
+			dst = append(dst, t.dec.text.at(id)...)
 		}
 	}
 	return dst
@@ -246,7 +245,7 @@ func (t *Tokenizer) Bytes(id int32) ([]byte, bool) {
 	if f := t.dec.fallback; f != nil && f[id] >= 0 {
 		return []byte{byte(f[id])}, true
 	}
-	return append([]byte(t.dec.sep), t.dec.text[id]...), true
+	return append([]byte(t.dec.sep), t.dec.text.at(id)...), true
 }
 
 // Text is Bytes without added tokens, special or not: it returns the bytes that a token of the
@@ -255,7 +254,7 @@ func (t *Tokenizer) Text(id int32) ([]byte, bool) {
 	if !t.Known(id) {
 		return nil, false
 	}
-	if at, ok := t.added[t.tokens[id]]; ok && at == id {
+	if at, ok := t.added[t.tokens.at(id)]; ok && at == id {
 		return nil, false
 	}
 	return t.Bytes(id)
@@ -324,8 +323,8 @@ func stripText(c rune, start, stop int) tokenStep {
 // tokens is charged to m.
 func (t *Tokenizer) parseDecoder(raw json.RawMessage, m *limits.Meter) error {
 	d := &t.dec
-	d.text = slices.Clone(t.tokens)
 	if raw == nil {
+		d.text = *t.tokens
 		d.sep = " "
 		return nil
 	}
@@ -343,31 +342,35 @@ func (t *Tokenizer) parseDecoder(raw json.RawMessage, m *limits.Meter) error {
 		return s, nil
 	}
 	if p.bytes {
-		d.fallback = make([]int16, len(d.text))
+		d.fallback = make([]int16, t.tokens.len())
 	}
-	for id, tok := range t.tokens {
+	list := t.tokens.list()
+	for id, tok := range list {
 		// Index 1 stands for every token but the first.
-		var err error
-		if d.text[id], err = apply(tok, 1, m); err != nil {
+		text, err := apply(tok, 1, m)
+		if err != nil {
 			return fmt.Errorf("token %.100q: %w", tok, err)
 		}
-		if n := len(d.text[id]); n > maxText(tok) {
+		if n := len(text); n > maxText(tok) {
 			return fmt.Errorf("decoder: %d bytes of text for token %.100q, expected at most %d", n, tok, maxText(tok))
 		}
 		if p.bytes {
-			d.fallback[id] = fallbackByte(d.text[id])
+			d.fallback[id] = fallbackByte(text)
 		}
 		if d.raw {
 			if b, ok := unmapBytes(tok); ok {
-				d.text[id] = b
+				text = b
 			}
 		}
+		list[id] = text
 	}
+	d.text = pack(list)
 	if p.first {
 		d.head = func(id int32) string {
-			text, err := apply(t.tokens[id], 0, encodeMeter(len(t.tokens[id])))
-			if err != nil || len(text) > maxText(t.tokens[id]) {
-				return d.text[id] // which is not too long
+			tok := t.tokens.at(id)
+			text, err := apply(tok, 0, encodeMeter(len(tok)))
+			if err != nil || len(text) > maxText(tok) {
+				return d.text.at(id) // which is not too long
 			}
 			return text
 		}

@@ -3,6 +3,7 @@ package tokenizer
 import (
 	"bytes"
 	"context"
+	"crypto/sha256"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -129,7 +130,7 @@ func Parse(b []byte) (*Tokenizer, error) {
 	if err := root.only("version", "added_tokens", "normalizer", "pre_tokenizer", "post_processor", "decoder", "model"); err != nil {
 		return nil, err
 	}
-	t := &Tokenizer{file: "tokenizer.json", source: b, bos: -1, eos: -1, pad: -1, added: map[string]int32{}}
+	t := &Tokenizer{file: "tokenizer.json", hash: sha256.Sum256(b), source: func() ([]byte, error) { return b, nil }, bos: -1, eos: -1, pad: -1, added: map[string]int32{}}
 	if root.null("model") {
 		return nil, errors.New("tokenizer.model is missing")
 	}
@@ -200,10 +201,11 @@ func (t *Tokenizer) parseModel(raw json.RawMessage) ([][2]string, error) {
 	}
 	m := &bpe{unk: -1}
 	var dropout float64
+	var vocab map[string]int32
 	if err := errors.Join(o.get("dropout", &dropout), o.get("continuing_subword_prefix", &m.prefix),
 		o.get("end_of_word_suffix", &m.suffix), o.get("fuse_unk", &m.fuseUnk),
 		o.get("byte_fallback", &m.byteFallback), o.get("ignore_merges", &m.ignoreMerges),
-		o.need("vocab", &m.vocab)); err != nil {
+		o.need("vocab", &vocab)); err != nil {
 		return nil, err
 	}
 	if n := max(len(m.prefix), len(m.suffix)); n > maxAffix {
@@ -217,30 +219,31 @@ func (t *Tokenizer) parseModel(raw json.RawMessage) ([][2]string, error) {
 		if err := o.get("unk_token", &unk); err != nil {
 			return nil, err
 		}
-		id, ok := m.vocab[unk]
+		id, ok := vocab[unk]
 		if !ok {
 			return nil, fmt.Errorf("model.unk_token %q is not in the vocabulary", unk)
 		}
 		m.unk = id
 	}
 	size := int32(0)
-	for tok, id := range m.vocab {
-		if most := min(maxID, 2*len(m.vocab)+gapIDs); id < 0 || int(id) >= most {
-			return nil, fmt.Errorf("model.vocab: token %.100q has id %d, expected 0 to %d in a vocabulary of %d", tok, id, most-1, len(m.vocab))
+	for tok, id := range vocab {
+		if most := min(maxID, 2*len(vocab)+gapIDs); id < 0 || int(id) >= most {
+			return nil, fmt.Errorf("model.vocab: token %.100q has id %d, expected 0 to %d in a vocabulary of %d", tok, id, most-1, len(vocab))
 		}
 		if len(tok) > maxToken {
 			return nil, fmt.Errorf("model.vocab: token %.100q has %d bytes, expected at most %d", tok, len(tok), maxToken)
 		}
 		size = max(size, id+1)
 	}
-	m.tokens, m.known = make([]string, size), make([]bool, size)
-	for tok, id := range m.vocab {
-		if m.known[id] {
-			a, b := min(tok, m.tokens[id]), max(tok, m.tokens[id])
+	tokens, known := make([]string, size), make([]bool, size)
+	for tok, id := range vocab {
+		if known[id] {
+			a, b := min(tok, tokens[id]), max(tok, tokens[id])
 			return nil, fmt.Errorf("model.vocab: tokens %q and %q have the same id %d", a, b, id)
 		}
-		m.tokens[id], m.known[id] = tok, true
+		tokens[id], known[id] = tok, true
 	}
+	m.setVocab(tokens, known)
 	pairs, err := parseMerges(o)
 	if err != nil {
 		return nil, err
@@ -248,8 +251,8 @@ func (t *Tokenizer) parseModel(raw json.RawMessage) ([][2]string, error) {
 	m.merges = newMergeTable(len(pairs))
 	m.ranks = uint32(len(pairs))
 	for rank, p := range pairs {
-		a, okA := m.vocab[p[0]]
-		b, okB := m.vocab[p[1]]
+		a, okA := vocab[p[0]]
+		b, okB := vocab[p[1]]
 		if !okA || !okB {
 			return nil, fmt.Errorf("model.merges[%d]: %q and %q are not both in the vocabulary", rank, p[0], p[1])
 		}
@@ -257,7 +260,7 @@ func (t *Tokenizer) parseModel(raw json.RawMessage) ([][2]string, error) {
 		if !ok {
 			return nil, fmt.Errorf("model.merges[%d]: %q does not begin with continuing_subword_prefix", rank, p[1])
 		}
-		id, ok := m.vocab[p[0]+right]
+		id, ok := vocab[p[0]+right]
 		if !ok {
 			return nil, fmt.Errorf("model.merges[%d]: %q is not in the vocabulary", rank, p[0]+right)
 		}

@@ -8,12 +8,11 @@ import (
 )
 
 // mergeTable maps a pair of token ids to the rank of its merge and the merged
-// id: open addressing, linear probing, never more than half full. Slots hold
+// id: open addressing, linear probing, half full. Slots hold
 // the key (left<<32 | right, plus one so that zero means empty) and the value
 // (rank<<32 | merged).
 type mergeTable struct {
 	slots []mergeSlot
-	shift uint
 }
 
 type mergeSlot struct{ key, val uint64 }
@@ -21,11 +20,13 @@ type mergeSlot struct{ key, val uint64 }
 const noMerge = ^uint64(0)
 
 func newMergeTable(n int) *mergeTable {
-	log := uint(4)
-	for 1<<log < 2*n {
-		log++
-	}
-	return &mergeTable{slots: make([]mergeSlot, 1<<log), shift: 64 - log}
+	return &mergeTable{make([]mergeSlot, max(16, 2*n))}
+}
+
+// place returns the slot in which looking for key k begins.
+func (t *mergeTable) place(k uint64) uint64 {
+	at, _ := bits.Mul64(k*0x9E3779B97F4A7C15, uint64(len(t.slots)))
+	return at
 }
 
 func pairKey(a, b int32) uint64 { return uint64(uint32(a))<<32 | uint64(uint32(b)) }
@@ -34,10 +35,11 @@ func pairKey(a, b int32) uint64 { return uint64(uint32(a))<<32 | uint64(uint32(b
 // as in the reference implementation's map.
 func (t *mergeTable) put(a, b int32, rank uint32, merged int32) {
 	k := pairKey(a, b) + 1
-	mask := uint64(len(t.slots) - 1)
-	i := k * 0x9E3779B97F4A7C15 >> t.shift
+	i := t.place(k)
 	for t.slots[i].key != 0 && t.slots[i].key != k {
-		i = (i + 1) & mask
+		if i++; i == uint64(len(t.slots)) {
+			i = 0
+		}
 	}
 	t.slots[i] = mergeSlot{k, uint64(rank)<<32 | uint64(uint32(merged))}
 }
@@ -46,17 +48,17 @@ func (t *mergeTable) put(a, b int32, rank uint32, merged int32) {
 // smaller value the earlier merge.
 func (t *mergeTable) get(a, b int32) uint64 {
 	k := pairKey(a, b) + 1
-	mask := uint64(len(t.slots) - 1)
-	i := k * 0x9E3779B97F4A7C15 >> t.shift
-	for {
-		s := &t.slots[i&mask]
+	for i := t.place(k); ; {
+		s := &t.slots[i]
 		if s.key == k {
 			return s.val
 		}
 		if s.key == 0 {
 			return noMerge
 		}
-		i++
+		if i++; i == uint64(len(t.slots)) {
+			i = 0
+		}
 	}
 }
 

@@ -1,6 +1,7 @@
 package tokenizer
 
 import (
+	"math/bits"
 	"slices"
 	"sync"
 	"unicode/utf8"
@@ -42,7 +43,7 @@ func seamKey(z, a, b, c int32) uint64 {
 func (m *bpe) buildSeams() {
 	s := &m.seams
 	// At least 16 bits per merge.
-	s.shift = m.merges.shift - 3
+	s.shift = 64 - 3 - uint(bits.Len(uint(len(m.merges.slots)-1)))
 	s.set = make([]uint64, 1<<(64-s.shift)/64)
 	if m.prefix != "" || m.suffix != "" {
 		s.off = true
@@ -55,7 +56,7 @@ func (m *bpe) buildSeams() {
 		}
 		var part [2][]int32
 		for i, id := range [2]int32{int32((slot.key - 1) >> 32), int32(uint32(slot.key - 1))} {
-			text, ok := m.tokens[id], true
+			text, ok := m.tokens.at(id), true
 			if m.byteLevel {
 				text, ok = unmapBytes(text)
 			}

@@ -2,6 +2,7 @@ package tokenizer
 
 import (
 	"cmp"
+	"crypto/sha256"
 	"errors"
 	"fmt"
 	"math"
@@ -61,7 +62,7 @@ func ParseSentencePiece(b []byte) (*Tokenizer, error) {
 	if err != nil {
 		return nil, fmt.Errorf("SentencePiece model: %w", err)
 	}
-	t.file, t.source = "tokenizer.model", b
+	t.file, t.hash, t.source = "tokenizer.model", sha256.Sum256(b), func() ([]byte, error) { return b, nil }
 	return t, nil
 }
 
@@ -185,10 +186,8 @@ func (sp *spmModel) tokenizer() (*Tokenizer, error) {
 		}
 	}
 	n := len(sp.pieces)
-	m := &bpe{
-		vocab: make(map[string]int32, n), tokens: make([]string, n), known: make([]bool, n),
-		byteFallback: sp.byteFallback, fuseUnk: true, unk: -1,
-	}
+	m := &bpe{byteFallback: sp.byteFallback, fuseUnk: true, unk: -1}
+	vocab, tokens := make(map[string]int32, n), make([]string, n)
 	t := &Tokenizer{model: m, bos: -1, eos: -1, pad: -1, added: map[string]int32{}}
 	normal := make(map[string]int32, n)
 	var scores []float32
@@ -197,10 +196,10 @@ func (sp *spmModel) tokenizer() (*Tokenizer, error) {
 		if p.text == "" || len(p.text) > maxPiece || !utf8.ValidString(p.text) {
 			return nil, fmt.Errorf("piece %d: expected 1 to %d bytes of UTF-8", i, maxPiece)
 		}
-		if j, ok := m.vocab[p.text]; ok {
+		if j, ok := vocab[p.text]; ok {
 			return nil, fmt.Errorf("pieces %d and %d are both %q", j, i, p.text)
 		}
-		m.vocab[p.text], m.tokens[i], m.known[i] = id, p.text, true
+		vocab[p.text], tokens[i] = id, p.text
 		switch p.kind {
 		case pieceNormal:
 			if math.IsNaN(float64(p.score)) {
@@ -233,9 +232,10 @@ func (sp *spmModel) tokenizer() (*Tokenizer, error) {
 	if m.unk < 0 {
 		return nil, errors.New("no unknown piece")
 	}
+	m.setVocab(tokens, slices.Repeat([]bool{true}, n))
 	if sp.byteFallback {
 		for b := range 256 {
-			if _, ok := m.vocab[fmt.Sprintf("<0x%02X>", b)]; !ok {
+			if _, ok := vocab[fmt.Sprintf("<0x%02X>", b)]; !ok {
 				return nil, fmt.Errorf("trainer_spec.byte_fallback without a piece for byte 0x%02X", b)
 			}
 		}
@@ -304,13 +304,14 @@ func (sp *spmModel) tokenizer() (*Tokenizer, error) {
 	}
 
 	d := &t.dec
-	d.text, d.fallback = make([]string, n), make([]int16, n)
-	for id, tok := range t.tokens {
-		d.text[id], d.fallback[id] = strings.ReplaceAll(tok, spaceMark, " "), -1
+	d.fallback = make([]int16, n)
+	for id, tok := range tokens {
+		tokens[id], d.fallback[id] = strings.ReplaceAll(tok, spaceMark, " "), -1
 		if sp.pieces[id].kind == pieceByte {
 			d.fallback[id] = fallbackByte(tok)
 		}
 	}
+	d.text = pack(tokens)
 	if sp.prefix {
 		d.strip, d.stripN = ' ', 1
 	}

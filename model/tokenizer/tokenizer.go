@@ -37,7 +37,7 @@ import (
 type Tokenizer struct {
 	model *bpe
 
-	tokens  []string // id → token, including added tokens; ids may have gaps
+	tokens  *packed // id → token, including added tokens; ids may have gaps
 	known   []bool
 	special []bool
 	added   map[string]int32
@@ -64,7 +64,8 @@ type Tokenizer struct {
 	bos, eos, pad int32 // -1: none
 
 	file    string // base name
-	source  []byte
+	hash    [sha256.Size]byte
+	source  func() ([]byte, error) // the file's text; it may be another one by now, which hash tells
 	scratch pool
 }
 
@@ -105,7 +106,18 @@ func loadFile(dir, name string, parse func([]byte) (*Tokenizer, error)) (*Tokeni
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", gguf.Path(dir, name), err)
 	}
+	// The text of a large vocabulary takes more than all that is made of it.
+	t.source = func() ([]byte, error) { return gguf.ReadFile(dir, name, limits.TokenizerBytes) }
 	return t, nil
+}
+
+// text returns the text of the file that the tokenizer was read from.
+func (t *Tokenizer) text() ([]byte, error) {
+	b, err := t.source()
+	if err == nil && sha256.Sum256(b) != t.hash {
+		err = fmt.Errorf("%s is not what it was when it was loaded", t.file)
+	}
+	return b, err
 }
 
 // name reads the special tokens' names from the text of tokenizer_config.json.
@@ -313,7 +325,7 @@ func (t *Tokenizer) pieces(dst []piece, p piece, m *limits.Meter) ([]piece, erro
 
 // VocabSize is the number of ids: the highest id plus one. A model's embedding has at
 // least as many rows.
-func (t *Tokenizer) VocabSize() int { return len(t.tokens) }
+func (t *Tokenizer) VocabSize() int { return t.tokens.len() }
 
 // Known reports whether id has a token.
 func (t *Tokenizer) Known(id int32) bool {
@@ -326,7 +338,7 @@ func (t *Tokenizer) Token(id int32) (string, bool) {
 	if !t.Known(id) {
 		return "", false
 	}
-	return t.tokens[id], true
+	return t.tokens.at(id), true
 }
 
 // TokenID returns the id of a token as the vocabulary spells it.
@@ -334,8 +346,7 @@ func (t *Tokenizer) TokenID(token string) (int32, bool) {
 	if id, ok := t.added[token]; ok {
 		return id, true
 	}
-	id, ok := t.model.vocab[token]
-	return id, ok
+	return t.model.vocab.find(token)
 }
 
 // Special reports whether id is a special token: one that decoding can skip.
@@ -359,8 +370,7 @@ func (t *Tokenizer) Added() (before, after []int32) {
 // Hash identifies the behaviour of Encode and Decode. It is the hexadecimal SHA-256 of
 // the file that defines the tokenizer.
 func (t *Tokenizer) Hash() string {
-	h := sha256.Sum256(t.source)
-	return hex.EncodeToString(h[:])
+	return hex.EncodeToString(t.hash[:])
 }
 
 // pool keeps the working memory of finished encodings. Unlike a sync.Pool it survives

@@ -76,6 +76,8 @@ func load(t testing.TB, name string) *Tokenizer {
 	if err != nil {
 		t.Fatal(err)
 	}
+	text := textOf(t, tok) // whose directory goes with the test
+	tok.source = func() ([]byte, error) { return text, nil }
 	loaded.Store(name, tok)
 	return tok
 }
