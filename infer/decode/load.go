@@ -5,6 +5,7 @@ import (
 	"encoding/hex"
 	"fmt"
 	"io"
+	"runtime/debug"
 	"strings"
 
 	"talf/checkpoints"
@@ -12,6 +13,7 @@ import (
 	"talf/infer"
 	"talf/infer/source"
 	"talf/internal/limits"
+	"talf/internal/mapped"
 	"talf/model"
 	"talf/model/head"
 	"talf/model/safetensors"
@@ -37,6 +39,23 @@ func CheckTokenizer(dir string, t *tokenizer.Tokenizer, m *model.Model) error {
 		return fmt.Errorf("%s: the tokenizer has %d tokens, but the model's vocabulary is %d", dir, t.VocabSize(), v)
 	}
 	return nil
+}
+
+// GiveBack returns memory to the system that only loading needs: garbage, and pages of the program.
+func GiveBack() {
+	debug.FreeOSMemory()
+	mapped.ReleaseProgram()
+}
+
+// CollectEarly lets the collector of garbage run early until the returned function runs, while a model is loaded: copies
+// of matrices whose rows a file has in another order, one at a time, are garbage at once.
+func CollectEarly() (undo func()) {
+	const percent = 10
+	before := debug.SetGCPercent(percent)
+	if 0 <= before && before < percent {
+		debug.SetGCPercent(before)
+	}
+	return func() { debug.SetGCPercent(before) }
 }
 
 // MTPHead stands for the multi-token prediction module in the model's own files where a head's path is

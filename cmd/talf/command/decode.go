@@ -4,7 +4,6 @@ import (
 	"errors"
 	"io"
 	"log/slog"
-	"runtime/debug"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -141,7 +140,7 @@ func (o *decodeOptions) open(log *slog.Logger, keep int, trace io.Writer) (*deco
 		_ = d.Close()
 		closeModel()
 	}
-	debug.FreeOSMemory() // what loading left
+	decode.GiveBack()
 	return d, nil
 }
 

@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"runtime/debug"
 
 	"github.com/spf13/pflag"
 
@@ -96,8 +95,10 @@ func openWithTokenizer(log *slog.Logger, dir string, o *machineOptions) (*model.
 		return nil, nil, nil, err
 	}
 	tok, tokErr := tokenizer.Load(dir)
-	debug.FreeOSMemory()
+	decode.GiveBack()
+	undo := decode.CollectEarly()
 	m, closeModel, err := openModelAs(log, dir, o)
+	undo()
 	if err != nil { // which says more than that there is no tokenizer
 		return nil, nil, nil, err
 	}
@@ -106,9 +107,8 @@ func openWithTokenizer(log *slog.Logger, dir string, o *machineOptions) (*model.
 	}
 	if err != nil {
 		closeModel()
-		return nil, nil, nil, err
 	}
-	return m, tok, closeModel, nil
+	return m, tok, closeModel, err
 }
 
 func (o *machineOptions) load(dir string, dev compute.Device) (*model.Model, error) {

@@ -4,12 +4,12 @@ import (
 	"context"
 	"errors"
 	"os"
-	"runtime/debug"
 	"time"
 
 	"github.com/spf13/cobra"
 
 	"talf/checkpoints"
+	"talf/infer/decode"
 	"talf/infer/loop"
 	"talf/infer/serve"
 	"talf/internal/cli"
@@ -169,6 +169,6 @@ func (a *app) serveModel(ctx context.Context, o *serveOptions, p serve.Parts) (e
 	if err != nil {
 		return usageError(err)
 	}
-	debug.FreeOSMemory() // what loading left
+	decode.GiveBack()
 	return s.Run(ctx, o.listen, nil)
 }
