@@ -69,6 +69,7 @@ func (l *loader) done() error {
 	if l.packOnes(); l.err != nil {
 		return l.err
 	}
+	l.m.set.ReleaseAll()
 	return l.m.setAside()
 }
 
@@ -151,9 +152,7 @@ func (l *loader) rows(t *safetensors.Tensor, dt compute.DType, from, n int) comp
 
 // release releases the pages at the borders between the pieces of a tensor.
 func (l *loader) release(name string) {
-	if t, ok := l.m.set.Describe(name); ok {
-		l.m.set.Release(name, 0, t.Size())
-	}
+	l.m.set.Release(name, 0, l.m.set.Size(name))
 }
 
 // matrices packs stacked matrices; name is for errors.

@@ -264,6 +264,20 @@ func (s *Set) Release(name string, lo, hi int) {
 	}
 }
 
+// Size returns the bytes of the named tensor, 0 if there is none.
+func (s *Set) Size(name string) int {
+	t, _ := s.Describe(name)
+	return t.Size()
+}
+
+// ReleaseAll releases the pages of all tensors. Around a page that is read the system maps others, which may have been
+// released before.
+func (s *Set) ReleaseAll() {
+	for _, name := range s.names {
+		s.Release(name, 0, s.Size(name))
+	}
+}
+
 // Close unmaps the files. Tensors must not be used afterwards.
 func (s *Set) Close() error {
 	var errs []error
