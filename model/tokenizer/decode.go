@@ -365,6 +365,9 @@ func (t *Tokenizer) parseDecoder(raw json.RawMessage, m *limits.Meter) error {
 		list[id] = text
 	}
 	d.text = pack(list)
+	if d.raw && t.model.byteLevel && t.model.whole != nil {
+		t.model.whole.of = &d.text // the same texts, where they are found
+	}
 	if p.first {
 		d.head = func(id int32) string {
 			tok := t.tokens.at(id)
