@@ -49,6 +49,7 @@ type node struct {
 	loose    bool  // of a repeat: what is repeated may be empty; min is then 0
 	name     string
 	dfa      *DFA
+	count    *counter // of a DFA; nil: any text that it accepts
 }
 
 // A Builder makes expressions. Its errors are collected: Compile returns the first.
@@ -324,7 +325,7 @@ func (g *Grammar) prune() error {
 
 // leftRecursion refuses rules that can begin with themselves: expanding them would not end.
 func (g *Grammar) leftRecursion() error {
-	nullable := g.fixpoint(func(n *node) bool { return n.kind == kindDFA && n.dfa.accept[0] })
+	nullable := g.fixpoint(func(n *node) bool { return n.kind == kindDFA && n.accepts(0) })
 	for i := range g.nodes {
 		if n := &g.nodes[i]; n.kind == kindRepeat && nullable[n.kids[0]] {
 			n.min, n.loose = 0, true

@@ -393,7 +393,11 @@ func (s *sums) expr(e Expr) (sum [sha256.Size]byte) {
 		return s.own(e, 0)
 	}
 	s.busy[e] = true
-	sum = s.make(e, 0, 0, 0)
+	if n := &s.g.nodes[e]; n.count != nil {
+		sum = s.make(e, 0, n.count.lo, n.count.hi)
+	} else {
+		sum = s.make(e, 0, 0, 0)
+	}
 	delete(s.busy, e)
 	s.exprs[e] = sum
 	return sum
@@ -411,6 +415,9 @@ func (s *sums) rest(e Expr, at int32, far int) [sha256.Size]byte {
 		if !n.loose {
 			r.lo, r.hi = min(r.lo, int32(far)), min(r.hi, int32(far))
 		}
+	}
+	if n := &s.g.nodes[e]; n.count != nil {
+		r.at, r.lo, r.hi = n.rest(at, far)
 	}
 	sum, ok := s.rests[r]
 	if !ok {
@@ -437,6 +444,9 @@ func (s *sums) make(e Expr, at, lo, hi int32) [sha256.Size]byte {
 	case kindText:
 		text = append(text, n.text[at:]...)
 	case kindDFA:
+		if n.count != nil {
+			return sha256.Sum256(fmt.Appendf(nil, "grammar %d, expression %d after state %d with %d to %d to come", s.g.id, e, at, lo, hi))
+		}
 		d := n.dfa.from(at)
 		if d == nil {
 			return s.own(e, at)

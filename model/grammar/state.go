@@ -163,10 +163,10 @@ func (m *machine) expand() *State {
 		case kindBytes, kindText:
 			m.out = append(m.out, c)
 		case kindDFA:
-			if n.dfa.accept[c.at] {
+			if n.accepts(c.at) {
 				m.pop(c.below)
 			}
-			if !n.dfa.final(c.at) {
+			if !n.final(c.at) {
 				m.out = append(m.out, c)
 			}
 		case kindSeq:
@@ -273,7 +273,7 @@ func (m *machine) compute(s *State, c byte) *State {
 				}
 			}
 		case kindDFA:
-			if to := n.dfa.step(top.at, c); to >= 0 {
+			if to := n.step(top.at, c); to >= 0 {
 				m.todo = append(m.todo, m.push(top.expr, to, top.below))
 			}
 		}

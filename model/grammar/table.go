@@ -119,6 +119,10 @@ func (m *machine) part(s *State) {
 				return 0
 			})
 		case kindDFA:
+			if n.count != nil {
+				p.refine(func(class int) uint32 { return uint32(n.step(c.at, g.members[class])) })
+				break
+			}
 			row := n.dfa.next[int(c.at)*n.dfa.classes:][:n.dfa.classes]
 			p.refine(func(class int) uint32 { return uint32(row[n.dfa.class[g.members[class]]]) })
 		}

@@ -199,15 +199,36 @@ func (w *writer) content(t *texts) (grammar.Expr, error) {
 			}
 		}
 	}
-	d, err := w.automaton(t)
+	d, err := w.uncounted(t)
 	if err != nil {
+		return 0, err
+	}
+	if n := d.Longest(); n < 0 || t.hi != grammar.Unbounded && n > t.hi || t.lo > 0 {
+		if max(t.lo, t.hi)*d.Len() > maxUnrolled {
+			return w.b.Counted(d, w.free, t.lo, t.hi)
+		}
+	}
+	if d, err = w.counted(d, t.lo, t.hi); err != nil {
 		return 0, err
 	}
 	return w.b.Automaton(d), nil
 }
 
-// automaton is that of content.
+// maxUnrolled bounds the states of automata that have one for each length: up to it they can be compared with
+// those of other grammars, or are at least small.
+const maxUnrolled = 1 << 11
+
+// automaton is that of content, with a state for each length that matters.
 func (w *writer) automaton(t *texts) (*grammar.DFA, error) {
+	d, err := w.uncounted(t)
+	if err != nil {
+		return nil, err
+	}
+	return w.counted(d, t.lo, t.hi)
+}
+
+// uncounted is that of content of any length.
+func (w *writer) uncounted(t *texts) (*grammar.DFA, error) {
 	var err error
 	if w.free == nil {
 		if w.free, err = w.b.DFA(w.anyText(0, grammar.Unbounded)); err != nil {
@@ -231,10 +252,7 @@ func (w *writer) automaton(t *texts) (*grammar.DFA, error) {
 			d, err = w.b.Without(d, words)
 		}
 	}
-	if err != nil {
-		return nil, err
-	}
-	return w.counted(d, t.lo, t.hi)
+	return d, err
 }
 
 // counted is d with lo to hi characters. Where all that d accepts is that short, such as mail addresses of up to 320
