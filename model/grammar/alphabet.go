@@ -4,6 +4,7 @@ import (
 	"unicode/utf8"
 
 	"talf/internal/limits"
+	"talf/model/grammar/internal/index"
 )
 
 // Most tokens of a vocabulary are words, and most places where many tokens may come allow any word: in a
@@ -161,46 +162,8 @@ type visit struct {
 	via   alphabet // of the last of these
 }
 
-// visits are those of places, in an open hash table that is emptied without touching what it holds.
-type visits struct {
-	keys  []place // a power of two of them, at most half full
-	times []uint32
-	of    []visit
-	time  uint32 // the entries with it are in use
-	count int
-}
-
-func (v *visits) clear() {
-	if v.time++; v.time == 0 || len(v.keys) > 8*maxPlaces {
-		*v = visits{time: 1}
-	}
-	v.count = 0
-}
-
 // at returns what is known of a place, until the next call.
-func (v *visits) at(p place) *visit {
-	if 2*v.count >= len(v.keys) {
-		old := *v
-		n := max(2*maxPlaces, 2*len(old.keys))
-		*v = visits{keys: make([]place, n), times: make([]uint32, n), of: make([]visit, n), time: old.time}
-		for i, k := range old.keys {
-			if old.times[i] == old.time {
-				*v.at(k) = old.of[i]
-			}
-		}
-	}
-	last := uint64(len(v.keys) - 1)
-	for i := mix(p.s.id, uint64(p.at)) & last; ; i = (i + 1) & last {
-		if v.times[i] != v.time {
-			v.keys[i], v.times[i], v.of[i] = p, v.time, visit{}
-			v.count++
-			return &v.of[i]
-		}
-		if v.keys[i] == p {
-			return &v.of[i]
-		}
-	}
-}
+func (a *Automaton) at(p place) *visit { return a.seen.At(index.Mix(p.s.id, uint64(p.at)), p) }
 
 // maxPlaces bounds those that are looked at to find out what goes on. Strings have below ten, and some more for
 // each character that is counted.
@@ -232,9 +195,8 @@ func (w *walk) free(s *State) known {
 // takes out of k.of what ends first or leads there, or all of it once a mask may not take more work, which the walk that
 // follows reports.
 func (w *walk) reach(s *State, k *known) bool {
-	seen := &w.a.seen
-	seen.clear()
-	*seen.at(place{s, 0}) = visit{known: true, via: k.of}
+	w.a.seen.Clear(8 * maxPlaces)
+	*w.a.at(place{s, 0}) = visit{known: true, via: k.of}
 	layer, next := append(w.a.layers[0][:0], place{s, 0}), w.a.layers[1]
 	inner, steps := w.a.layers[2], w.a.steps // inner: of a character that has begun
 	defer func() { w.a.layers, w.a.steps = [3][]place{layer, next, inner}, steps }()
@@ -247,7 +209,7 @@ func (w *walk) reach(s *State, k *known) bool {
 			p := inner[len(inner)-1]
 			inner = inner[:len(inner)-1]
 			steps = w.a.m.moves(steps[:0], p, k.of)
-			came := seen.at(p).via
+			came := w.a.at(p).via
 			for _, m := range steps {
 				to := w.a.m.step(p.s, m.c)
 				if w.charge(p.s, m.c); w.work > limits.GrammarWork {
@@ -262,7 +224,7 @@ func (w *walk) reach(s *State, k *known) bool {
 				goes |= m.kinds & k.of
 				w.note(to)
 				q := place{to, m.to}
-				v := seen.at(q)
+				v := w.a.at(q)
 				switch {
 				case v.known:
 					looped = looped || v.after <= n && m.to == 0
@@ -277,7 +239,7 @@ func (w *walk) reach(s *State, k *known) bool {
 			}
 		}
 		switch {
-		case ends == 0 && seen.count <= maxPlaces:
+		case ends == 0 && w.a.seen.Len <= maxPlaces:
 		case n > 0 && goes == 0 && !looped:
 			k.upto, k.none = n, true
 			return true

@@ -7,6 +7,7 @@ import (
 	"sync/atomic"
 
 	"talf/internal/limits"
+	"talf/model/grammar/internal/index"
 )
 
 // An Automaton is a grammar over the tokens of a vocabulary. It is safe for concurrent use, and
@@ -21,7 +22,7 @@ type Automaton struct {
 	sums *sums
 	kept []*State // those that have a mask
 	// What computations use one after the other.
-	seen   visits
+	seen   index.Scratch[place, visit]
 	layers [3][]place
 	steps  []move
 	opens  [2][]open

@@ -6,6 +6,7 @@ import (
 	"slices"
 
 	"talf/internal/limits"
+	"talf/model/grammar/internal/count"
 )
 
 var errAmbiguous = fmt.Errorf("too many ways to go on at one place: %w", limits.ErrTooLarge)
@@ -41,37 +42,10 @@ func (d *DFA) Match(text string) bool {
 }
 
 // Longest returns how many bytes the longest text has that d accepts, −1 if there is none that is longest.
-func (d *DFA) Longest() int {
-	if d.Empty() {
-		return 0
-	}
-	const (
-		open   = -2 // on the way to it
-		cyclic = -1
-	)
-	memo := make(map[int32]int, d.Len())
-	var from func(at int32) int
-	from = func(at int32) int {
-		if n, ok := memo[at]; ok {
-			return max(n, cyclic) // where the way comes back, it has no end
-		}
-		memo[at] = open
-		n := 0
-		for _, to := range d.next[int(at)*d.classes:][:d.classes] {
-			if to < 0 {
-				continue
-			}
-			k := from(to)
-			if k == cyclic {
-				n = cyclic
-				break
-			}
-			n = max(n, k+1)
-		}
-		memo[at] = n
-		return n
-	}
-	return from(0)
+func (d *DFA) Longest() int { return count.Longest(d.raw()) }
+
+func (d *DFA) raw() count.Automaton {
+	return count.Automaton{Step: d.step, Next: d.next, Classes: d.classes, Accept: d.accept}
 }
 
 func (d *DFA) step(at int32, c byte) int32 { return d.next[int(at)*d.classes+int(d.class[c])] }

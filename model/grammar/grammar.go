@@ -20,6 +20,7 @@ import (
 	"sync/atomic"
 
 	"talf/internal/limits"
+	"talf/model/grammar/internal/count"
 )
 
 // An Expr is an expression of a Builder.
@@ -49,7 +50,7 @@ type node struct {
 	loose    bool  // of a repeat: what is repeated may be empty; min is then 0
 	name     string
 	dfa      *DFA
-	count    *counter // of a DFA; nil: any text that it accepts
+	count    *count.Counter // of a DFA; nil: any text that it accepts
 }
 
 // A Builder makes expressions. Its errors are collected: Compile returns the first.

@@ -394,7 +394,7 @@ func (s *sums) expr(e Expr) (sum [sha256.Size]byte) {
 	}
 	s.busy[e] = true
 	if n := &s.g.nodes[e]; n.count != nil {
-		sum = s.make(e, 0, n.count.lo, n.count.hi)
+		sum = s.make(e, 0, n.count.Lo, n.count.Hi)
 	} else {
 		sum = s.make(e, 0, 0, 0)
 	}

@@ -6,6 +6,7 @@ import (
 	"sync/atomic"
 
 	"talf/internal/limits"
+	"talf/model/grammar/internal/index"
 )
 
 // A cell is the top of a stack: an expression of which at parts are done, and what follows it.
@@ -56,8 +57,8 @@ type machine struct {
 	g *Grammar
 
 	mu      sync.Mutex
-	cells   index[cell]
-	states  index[State]
+	cells   index.Index[cell]
+	states  index.Index[State]
 	ids     uint64
 	closure uint64
 	dead    *State
@@ -92,35 +93,31 @@ func newMachine(g *Grammar) (*machine, error) {
 // reset forgets all cells and states. Those in use stay, and are found again as new ones; that they
 // know of none that follows lets go of the others.
 func (m *machine) reset() {
-	for _, s := range m.states.slots {
-		if s.p != nil {
-			s.p.forget()
-		}
-	}
+	m.states.All((*State).forget)
 	for _, s := range m.roots {
 		s.forget()
 	}
 	m.size = 0
 	m.forgets++
-	m.cells, m.states = index[cell]{}, index[State]{}
+	m.cells, m.states = index.Index[cell]{}, index.Index[State]{}
 }
 
 // push returns the stack with an expression on below.
 func (m *machine) push(e Expr, at int32, below *cell) *cell {
 	hash := uint64(uint32(e))<<32 | uint64(uint32(at))
 	if below != nil {
-		hash = mix(below.id, hash)
+		hash = index.Mix(below.id, hash)
 	} else {
-		hash = mix(0, hash)
+		hash = index.Mix(0, hash)
 	}
-	c := m.cells.find(hash, func(c *cell) bool { return c.expr == e && c.at == at && c.below == below })
+	c := m.cells.Find(hash, func(c *cell) bool { return c.expr == e && c.at == at && c.below == below })
 	if c == nil {
 		m.ids++
 		c = &cell{expr: e, at: at, below: below, id: m.ids, depth: 1}
 		if below != nil {
 			c.depth = below.depth + 1
 		}
-		m.cells.add(hash, c)
+		m.cells.Add(hash, c)
 		m.size += cellSize
 	}
 	return c
@@ -224,16 +221,16 @@ func (m *machine) intern() *State {
 		hash = 1
 	}
 	for _, c := range m.out {
-		hash = mix(hash, c.id)
+		hash = index.Mix(hash, c.id)
 	}
-	s := m.states.find(hash, func(s *State) bool { return s.accept == m.acc && slices.Equal(s.stacks, m.out) })
+	s := m.states.Find(hash, func(s *State) bool { return s.accept == m.acc && slices.Equal(s.stacks, m.out) })
 	if s == nil {
-		if m.states.count >= limits.GrammarStates || m.size > limits.GrammarMemory {
+		if m.states.Len >= limits.GrammarStates || m.size > limits.GrammarMemory {
 			m.reset()
 		}
 		m.ids++
 		s = &State{id: m.ids, stacks: slices.Clone(m.out), accept: m.acc}
-		m.states.add(hash, s)
+		m.states.Add(hash, s)
 		m.size += s.size() + 8*len(m.out)
 	}
 	return s
