@@ -13,7 +13,6 @@ import (
 	"talf/infer"
 	"talf/infer/source"
 	"talf/internal/limits"
-	"talf/internal/mapped"
 	"talf/model"
 	"talf/model/head"
 	"talf/model/safetensors"
@@ -41,11 +40,8 @@ func CheckTokenizer(dir string, t *tokenizer.Tokenizer, m *model.Model) error {
 	return nil
 }
 
-// GiveBack returns memory to the system that only loading needs: garbage, and pages of the program.
-func GiveBack() {
-	debug.FreeOSMemory()
-	mapped.ReleaseProgram()
-}
+// GiveBack returns memory to the system that only loading needs: garbage.
+func GiveBack() { debug.FreeOSMemory() }
 
 // CollectEarly lets the collector of garbage run early until the returned function runs, while a model is loaded: copies
 // of matrices whose rows a file has in another order, one at a time, are garbage at once.

@@ -78,7 +78,7 @@ var Rules = []Rule{
 	{"infer/serve/spans", []string{"internal/version"}},
 	{"infer/serve/wire", []string{"infer/serve/wire/refuse", "model/sample"}},
 	{"infer/serve/wire/refuse", nil},
-	{"infer/decode", []string{"checkpoints", "checkpoints/medusa", "infer/...", "internal/jsonl", "internal/mapped", "internal/splitmix", "model/..."}},
+	{"infer/decode", []string{"checkpoints", "checkpoints/medusa", "infer/...", "internal/jsonl", "internal/splitmix", "model/..."}},
 	{"infer/prompts", []string{"data/corpus", "infer/decode", "model/chat"}},
 	{"infer/bench", []string{"infer", "infer/loop", "infer/bench/rounds", "infer/constrain", "infer/decode", "infer/draft/...", "infer/verify", "internal/jsonl", "internal/plot", "internal/slab", "internal/table", "model/identity", "model/sample"}},
 	{"infer/bench/benchtest", []string{"compute/cpu", "infer", "infer/bench", "infer/draft/drafttest"}},

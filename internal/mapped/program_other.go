@@ -1,6 +1,0 @@
-//go:build !linux
-
-package mapped
-
-// ReleaseProgram does nothing: only Linux says which pages can be dropped.
-func ReleaseProgram() {}
