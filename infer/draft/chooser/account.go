@@ -46,9 +46,6 @@ const (
 
 	sound   = 0.7 // least share of requests that gained by drafts for the account to be bold, and by a draft model, its reading included, for one to be lent to
 	soundOf = 3   // requests that are taken to have done so before any has
-	// Plain rounds that the smallest draft may cost for requests to be expected to gain before any has told: in two of three
-	// rounds its first token would have to be right.
-	promising = 2. / 3
 
 	starved = 8 // requests that could not pay for reading, one after another, before a draft model that nobody knows is lent to
 )
@@ -91,14 +88,8 @@ func gains(net float64) float64 {
 	return 0
 }
 
-// bold reports whether requests may be expected to gain: by what others gained, and before any has told only where
-// prompts say that rows are cheap.
-func (s *shared) bold() bool {
-	if s.fortune.Of < 1 && firstDraft+s.row*(smallest-1) > promising {
-		return false
-	}
-	return s.fortune.Value(s.hope, soundOf) >= sound
-}
+// bold reports whether requests may be expected to gain: by what others gained, and by hope before any has told.
+func (s *shared) bold() bool { return s.fortune.Value(s.hope, soundOf) >= sound }
 
 // ahead returns how many tokens a request is expected to emit: as many as the shortest of recent ones,
 // since what ends early has lost a larger share.

@@ -469,23 +469,21 @@ func TestReadingIsLentWhileItPays(t *testing.T) {
 		want    float64
 		denied  int
 		hope    float64
-		row     float64
 	}{
 		{name: "nothing is known", backlog: 66},
 		{name: "nothing is known of it, but greedy requests gain", backlog: 66, hope: 1, want: 50 * 0.02},
-		{name: "greedy requests gain, but rows are dear", backlog: 66, hope: 1, row: 0.5},
 		{name: "nothing is known, and some could not pay", backlog: 66, denied: starved - 1},
 		{name: "nothing is known, and many could not pay", backlog: 66, denied: starved, want: 50 * 0.02},
-		{"all have gained", cost.Ratio{Have: 5, Of: 5}, 66, 0, 50 * 0.02, 0, 0, 0},
-		{"it has some already", cost.Ratio{Have: 5, Of: 5}, 660, 2, lendShare*(40+60) - 2, 0, 0, 0},
-		{"too much waits", cost.Ratio{Have: 5, Of: 5}, 660, 0, lendShare * (40 + 60), 0, 0, 0},
-		{"some have lost", cost.Ratio{Have: 4, Of: 5}, 66, 0, 50 * 0.02, 0, 0, 0},
-		{"half have lost", cost.Ratio{Have: 2.5, Of: 5}, 66, 0, 0, 0, 0, 0},
+		{"all have gained", cost.Ratio{Have: 5, Of: 5}, 66, 0, 50 * 0.02, 0, 0},
+		{"it has some already", cost.Ratio{Have: 5, Of: 5}, 660, 2, lendShare*(40+60) - 2, 0, 0},
+		{"too much waits", cost.Ratio{Have: 5, Of: 5}, 660, 0, lendShare * (40 + 60), 0, 0},
+		{"some have lost", cost.Ratio{Have: 4, Of: 5}, 66, 0, 50 * 0.02, 0, 0},
+		{"half have lost", cost.Ratio{Have: 2.5, Of: 5}, 66, 0, 0, 0, 0},
 	} {
 		c := &arm{record: &record{asks: true, won: x.won, denied: x.denied}}
 		c.reading, c.step = cost.Ratio{Have: 0.02e9, Of: 1e9}, cost.Ratio{Have: 0.1e9, Of: 1e9}
 		a := tenth(c)
-		a.shared.hope, a.shared.row = x.hope, x.row
+		a.shared.hope = x.hope
 		a.account = account{prefill: 40, ahead: 60, lent: x.lent}
 		if a.backlog = x.backlog; math.Abs(a.lends(c)-x.want) > 1e-4 {
 			t.Errorf("%s: lent %.3f, want %.3f", x.name, a.lends(c), x.want)
