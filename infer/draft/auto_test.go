@@ -9,8 +9,10 @@ import (
 
 	"talf/infer"
 	"talf/infer/draft"
+	"talf/infer/draft/chooser"
 	"talf/infer/draft/drafttest"
 	"talf/infer/verify"
+	"talf/tree"
 )
 
 func TestAutoConforms(t *testing.T) {
@@ -220,5 +222,79 @@ func TestAutoChoosesOnABusyMachine(t *testing.T) {
 		if best := sum(map[bool]string{false: "pld", true: "salf:th=auto"}[x.source]); best/got < 0.85 {
 			t.Errorf("%s: %.3f of the speed of a method alone", x.name, best/got)
 		}
+	}
+}
+
+// unscored are the scores of a replay that lacks all rows.
+type unscored struct{ infer.Scores }
+
+func (unscored) TopK(int, int) []infer.Candidate    { return nil }
+func (unscored) Rank(dst []int32, _, _ int) []int32 { return dst }
+
+// first draws what comes first.
+type first struct{ infer.Chance }
+
+func (first) Draw(int, infer.Dist) int32 { return 0 }
+
+// A counted drafter counts how often it is asked.
+type counted struct {
+	infer.Drafter
+	asked *int
+}
+
+func (d counted) Grow(p *infer.Proposal, rows []infer.Row, c infer.Chance) ([]int, error) {
+	*d.asked++
+	return d.Drafter.Grow(p, rows, c)
+}
+
+// A round that is begun again, after a preemption, may be one that candidates sleep through although they grew trees
+// for it at first: what another request's rounds cost has changed how seldom trees are grown.
+func TestCandidatesMaySleepThroughARoundThatIsBegunAgain(t *testing.T) {
+	asked := 0
+	var all []chooser.Candidate
+	for _, spec := range []string{"recycle", "lookahead", "fuse", "goose", "isotropic", "pld", "suffix"} {
+		mk := open(t, spec, draft.Env{})
+		all = append(all, chooser.Candidate{Name: spec, New: func() infer.Drafter { return counted{mk.New(), &asked} }})
+	}
+	of := chooser.New(all, false)
+	one, other := of(), of()
+	begin := func(d infer.Drafter, token int32, pos int) *infer.Proposal {
+		p := &infer.Proposal{Tree: tree.New(token, 9), Pos: pos, MaxNodes: 9, MaxDepth: 99, Prefill: time.Millisecond}
+		if ask, err := d.Grow(p, nil, first{}); err != nil || len(ask) > 0 {
+			t.Fatal(ask, err)
+		}
+		return p
+	}
+	end := func(d infer.Drafter, p *infer.Proposal, next int32, drafting time.Duration) {
+		if err := d.Observe(*p, infer.Verdict{Path: []int{0}, Next: next}, unscored{}); err != nil {
+			t.Fatal(err)
+		}
+		n := p.Tree.Len()
+		d.Traits().Took(infer.Timing{Rows: n, Nodes: n, Verify: time.Duration(9+n) * 100 * time.Microsecond, Overhead: drafting, Drafting: drafting})
+	}
+	if err := one.Start([]int32{1}); err != nil {
+		t.Fatal(err)
+	}
+	rng := rand.New(rand.NewPCG(5, 3))
+	token, slept := int32(1), 0
+	for pos := range 300 {
+		before := asked
+		begin(one, token, pos)
+		grew := asked > before
+		if err := other.Start([]int32{1}); err != nil {
+			t.Fatal(err)
+		}
+		drafting := time.Duration(rng.IntN(2)) * 250 * time.Microsecond
+		end(other, begin(other, 1, 0), 1, drafting)
+		before = asked
+		p := begin(one, token, pos)
+		if grew && asked == before {
+			slept++
+		}
+		token = rng.Int32N(8)
+		end(one, p, token, drafting)
+	}
+	if slept == 0 {
+		t.Error("candidates slept through no round that they had grown trees for")
 	}
 }

@@ -539,6 +539,7 @@ func (a *chooser) took(t infer.Timing) {
 		if a.plain > 0 {
 			a.gained -= min(t.Drafting.Seconds()/a.plain, mostDoze)
 		}
+		a.spent.Fade(1, 1, recent)
 		return
 	}
 	s.drafts++

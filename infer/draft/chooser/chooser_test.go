@@ -146,28 +146,37 @@ func TestTheOutputTellsWhichChildrenAreRight(t *testing.T) {
 	}
 }
 
-// A tree that was not used is watched for as long as the output follows it.
+// A tree that was not used is watched for as long as the output follows it, also through rounds that candidates sleep through.
 func TestTreesThatWereNotUsedAreFollowed(t *testing.T) {
-	c := &arm{record: new(record), laterNode: -1}
-	a := tenth(c)
-	five(&c.full)
-	c.live, c.fresh = 6, true
-	root := tree.New(10, 1)
-	for i, token := range []int32{11, 13, 14} {
-		if i > 0 {
-			c.full.Reset(token, 1) // no tree in this round
+	for _, asleep := range []bool{false, true} {
+		c := &arm{record: new(record), laterNode: -1}
+		a := tenth(c)
+		five(&c.full)
+		c.live, c.fresh = 6, true
+		root := tree.New(10, 1)
+		for i, token := range []int32{11, 13, 14} {
+			if i > 0 {
+				c.full.Reset(token, 1) // no tree in this round
+			}
+			a.dozes, a.at = asleep && i > 0, i
+			p, v := infer.Proposal{Tree: root, Pos: i}, infer.Verdict{Path: []int{0}, Next: token}
+			if a.slept(&p, v) != a.dozes {
+				t.Fatalf("round %d: candidates sleep if they are awake", i)
+			}
+			if !a.dozes {
+				a.observe(&p, v)
+			}
 		}
-		a.observe(&infer.Proposal{Tree: root, Pos: i}, infer.Verdict{Path: []int{0}, Next: token})
-	}
-	want := map[[2]int][2]float64{{0, 0}: {1, 1}, {0, 1}: {1, 0}, {1, 0}: {1, 1}, {2, 0}: {1, 1}}
-	got := tally(&c.here)
-	for k, v := range want {
-		if got[k] != v {
-			t.Errorf("depth and rank %v: tried and right %v, want %v", k, got[k], v)
+		want := map[[2]int][2]float64{{0, 0}: {1, 1}, {0, 1}: {1, 0}, {1, 0}: {1, 1}, {2, 0}: {1, 1}}
+		got := tally(&c.here)
+		for k, v := range want {
+			if got[k] != v {
+				t.Errorf("asleep %v, depth and rank %v: tried and right %v, want %v", asleep, k, got[k], v)
+			}
 		}
-	}
-	if len(got) != len(want) || c.laterNode != -1 || a.tokens != 3 {
-		t.Errorf("%v, at node %d, %d tokens; want %v, -1, 3", got, c.laterNode, a.tokens, want)
+		if len(got) != len(want) || c.laterNode != -1 || a.tokens != 3 {
+			t.Errorf("asleep %v: %v, at node %d, %d tokens; want %v, -1, 3", asleep, got, c.laterNode, a.tokens, want)
+		}
 	}
 }
 
@@ -891,6 +900,21 @@ func TestSleepersMissNothing(t *testing.T) {
 	traits.End()
 	if !slices.Equal(d.tokens, text) {
 		t.Errorf("candidates were told\n%d, want\n%d", d.tokens, text)
+	}
+}
+
+// What a token is worth follows from all rounds. Were it from those that candidates are awake in, an answer in which some rounds
+// emit many tokens, and drafts do not pay in the others, would hold tokens for cheaper than they are.
+func TestRoundsThatAreSleptThroughTakeTime(t *testing.T) {
+	a := tenth()
+	a.spent = cost.Ratio{Have: 15, Of: 30}
+	before := a.worth()
+	for range 100 {
+		a.dozes, a.round = true, 1
+		a.took(infer.Timing{Rows: 1, Nodes: 1, Verify: time.Millisecond})
+	}
+	if after := a.worth(); before > 0.7 || after < 0.95 {
+		t.Errorf("a token is worth %.2f plain rounds, and %.2f after 100 of them, want about 1", before, after)
 	}
 }
 

@@ -15,16 +15,24 @@ func (a *chooser) slept(p *infer.Proposal, v infer.Verdict) bool {
 		a.missed, a.missedAt = append(a.missed, p.Tree.Token(0)), p.Pos
 	}
 	a.missed = append(a.missed, v.Next)
+	for _, c := range a.all {
+		if c.laterNode >= 0 { // the output may leave its tree now
+			a.shared.Lock()
+			c.laterNode = c.follow(&c.later, c.laterLive, c.laterNode, a.missed[len(a.missed)-1:])
+			a.shared.Unlock()
+		}
+	}
 	return true
 }
 
-// wake tells the candidates what was emitted while they slept: in rounds in which they were not asked.
+// wake tells the candidates what was emitted while they slept: in rounds in which they were not asked. Their rows are
+// gone.
 func (a *chooser) wake() error {
 	for i, token := range a.missed[:max(len(a.missed)-1, 0)] {
 		a.root.Reset(token, 1)
 		p := infer.Proposal{Tree: &a.root, Pos: a.missedAt + i, MaxNodes: 1}
 		for _, c := range a.all {
-			if err := c.d.Observe(p, infer.Verdict{Path: onlyRoot, Next: a.missed[i+1]}, nil); err != nil {
+			if err := c.d.Observe(p, infer.Verdict{Path: onlyRoot, Next: a.missed[i+1]}, unscored{}); err != nil {
 				return err
 			}
 		}
@@ -34,3 +42,10 @@ func (a *chooser) wake() error {
 }
 
 var onlyRoot = []int{0}
+
+// unscored are the scores of a round whose rows are gone. Candidates may have grown trees for it at first, if it was begun
+// again: one that takes it for the round of its last tree asks for rows.
+type unscored struct{ infer.Scores }
+
+func (unscored) TopK(int, int) []infer.Candidate    { return nil }
+func (unscored) Rank(dst []int32, _, _ int) []int32 { return dst }
