@@ -12,7 +12,7 @@ import (
 // What auto paid and won is all of the difference to plain decoding, with every draft model; the price of reading is
 // part of it; and cold answers are told from warm ones.
 func TestBillsAddUp(t *testing.T) {
-	l, err := open([]string{recorded(t)}, "costs.json,f32.json,steep.json")
+	l, err := open([]string{recorded(t)}, "costs.json,f32.json,steep.json,cached.json")
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -145,7 +145,7 @@ func Passes(ctx context.Context, models []PassModel, c PassConfig) ([]PassRow, e
 				return nil, fmt.Errorf("%s: %w", m.Name, err)
 			}
 			for k, t := range trees {
-				if used(m.Model) {
+				if isMixture(m.Model) {
 					t = randomTree(r, m.Model.Spec().Vocab, t.Len()) // reads experts that those of the last round did not
 				}
 				m.Device.take()

@@ -25,8 +25,8 @@ type costs struct {
 // what it took, relative to it.
 type guess struct{ ms, off float64 }
 
-// used reports whether there is anything to learn: models without experts are not measured.
-func used(m *model.Model) bool { return m.Spec().Mixture.Experts > 0 }
+// isMixture reports whether a model has experts. Others are not measured: there is nothing to learn.
+func isMixture(m *model.Model) bool { return m.Spec().Mixture.Experts > 0 }
 
 // randomTree returns a tree of n nodes with random parents and, for a mixture's sake, other tokens than those of
 // the tree before.
@@ -44,7 +44,7 @@ func randomTree(r *rand.Rand, vocab, n int) *tree.Tree {
 // learn takes a pass over a random tree of each power of two of rows, up to the first that is not less than
 // most. The passes of a warm-up are only run; models without experts are not measured at all.
 func (c *costs) learn(ctx context.Context, m *model.Model, seq *model.Seq, most int, r *rand.Rand, warmup bool) error {
-	if !used(m) {
+	if !isMixture(m) {
 		return nil
 	}
 	for n := 1; n < 2*most && n <= tree.MaxNodes; n *= 2 {
