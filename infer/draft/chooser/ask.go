@@ -11,11 +11,25 @@ func (a *chooser) further(p *infer.Proposal, rows []infer.Row, ch infer.Chance) 
 	c := a.all[a.chosen]
 	a.steps++
 	ask, err := c.d.Grow(p, rows, ch)
-	if err == nil && len(ask) > 0 && a.steps >= a.most && c.traits.Finish != nil {
-		return nil, c.traits.Finish(p)
+	switch {
+	case err != nil:
+	case len(ask) == 0:
+		a.finished(p)
+	case a.steps >= a.most && c.traits.Finish != nil:
+		return nil, a.finish(p)
 	}
 	return ask, err
 }
+
+// finish ends the chosen candidate's draft.
+func (a *chooser) finish(p *infer.Proposal) error {
+	err := a.all[a.chosen].traits.Finish(p)
+	a.finished(p)
+	return err
+}
+
+// finished keeps the chosen candidate's tree, which others may add to or take from.
+func (a *chooser) finished(p *infer.Proposal) { a.drew, a.drewLive = p.Tree, p.LiveNodes() }
 
 // limit bounds the passes of c's draft model in this round, and returns the bound of its tree.
 func (a *chooser) limit(c *arm) (nodes int) {

@@ -76,6 +76,8 @@ type chooser struct {
 	plain     float64      // seconds of a plain round after the last other one
 	looked    bool         // candidates without a draft model have grown their trees in this round
 	steps     int          // passes of the draft model in this round
+	drew      *tree.Tree   // the chosen candidate's tree of them, nil while it is not finished
+	drewLive  int          // of its nodes, those that may be accepted
 	most      int          // of which it has at most so many
 	idle      int          // rounds since a candidate was chosen
 	unused    int          // rounds since one without a draft model was
@@ -189,7 +191,7 @@ func (a *chooser) Traits() infer.Traits {
 	}
 	t.Keeps = t.Keeps && t.Harvest
 	if !slices.ContainsFunc(a.all, func(c *arm) bool { return c.asks && c.traits.Finish == nil }) {
-		t.Finish = func(p *infer.Proposal) error { return a.all[a.chosen].traits.Finish(p) }
+		t.Finish = a.finish
 	}
 	return t
 }
@@ -235,7 +237,7 @@ func (a *chooser) Grow(p *infer.Proposal, rows []infer.Row, ch infer.Chance) ([]
 	}
 	a.shared.Lock()
 	defer a.shared.Unlock()
-	a.chosen, a.left, a.backlog, a.steps, a.loan = -1, p.MaxDepth+1, p.Backlog, 0, 0
+	a.chosen, a.left, a.backlog, a.steps, a.loan, a.drew = -1, p.MaxDepth+1, p.Backlog, 0, 0, nil
 	if a.meter.Level == 0 {
 		a.meter.Level = a.shared.level
 	}
@@ -280,6 +282,9 @@ func (a *chooser) Grow(p *infer.Proposal, rows []infer.Row, ch infer.Chance) ([]
 			p.MaxNodes = min(p.MaxNodes, a.limit(c))
 			if ask, err = c.d.Grow(p, nil, ch); err != nil {
 				return nil, err
+			}
+			if len(ask) == 0 {
+				a.finished(p)
 			}
 		case i == a.chosen && c.size == c.full.Len():
 			c.label()
@@ -458,8 +463,8 @@ func (a *chooser) observe(p *infer.Proposal, v infer.Verdict) {
 	}
 	tokens = append(tokens, v.Next)
 	for i, c := range a.all {
-		if i == a.chosen && c.asks {
-			c.follow(p.Tree, p.LiveNodes(), 0, tokens)
+		if i == a.chosen && c.asks && a.drew != nil { // others may have added nodes to the round's tree
+			c.follow(a.drew, a.drewLive, 0, tokens)
 		}
 		if c.laterNode >= 0 {
 			c.laterNode = c.follow(&c.later, c.laterLive, c.laterNode, tokens)

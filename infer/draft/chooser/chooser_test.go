@@ -606,6 +606,57 @@ func (d *asker) Traits() infer.Traits {
 	return infer.Traits{Finish: func(*infer.Proposal) error { d.finished++; return nil }}
 }
 
+// A drawer asks once, and then drafts five.
+type drawer struct{ asker }
+
+func (*drawer) Grow(p *infer.Proposal, rows []infer.Row, _ infer.Chance) ([]int, error) {
+	if rows == nil {
+		return []int{0}, nil
+	}
+	five(p.Tree)
+	return nil, nil
+}
+
+func (*drawer) Traits() infer.Traits {
+	return infer.Traits{Finish: func(p *infer.Proposal) error { five(p.Tree); return nil }}
+}
+
+// How often a draft model's children are right is told by its own tree: others, such as a predicted answer or what a grammar forces, may have
+// added nodes to the round's, and a budget may have left it some of them.
+func TestADraftModelIsJudgedByItsOwnTree(t *testing.T) {
+	for _, finish := range []bool{false, true} {
+		c := newArm(&record{asks: true}, "drawer", new(drawer))
+		c.laterNode = -1
+		a := tenth(c)
+		a.meter = cost.Meter{Level: 1e-3, N: 100}
+		a.gained = 10
+		p := infer.Proposal{Tree: tree.New(10, 9), MaxNodes: 9, MaxDepth: 9}
+		if ask, err := a.Grow(&p, nil, nil); err != nil || len(ask) != 1 {
+			t.Fatal(ask, err)
+		}
+		var err error
+		if finish {
+			err = a.Traits().Finish(&p)
+		} else {
+			_, err = a.Grow(&p, []infer.Row{}, nil)
+		}
+		if err != nil || p.Tree.Len() != 6 {
+			t.Fatal(p.Tree.Len(), err)
+		}
+		p.Tree = tree.New(10, 9) // a part of it, and more
+		n := p.Tree.Add(0, 11)
+		n = p.Tree.Add(n, 20)
+		p.Tree.Add(n, 21)
+		if err := a.Observe(p, infer.Verdict{Path: []int{0, 1, 2, 3}, Next: 30}, nil); err != nil {
+			t.Fatal(err)
+		}
+		got, want := tally(&c.here), map[[2]int][2]float64{{0, 0}: {1, 1}, {0, 1}: {1, 0}, {1, 0}: {1, 0}}
+		if !reflect.DeepEqual(got, want) {
+			t.Errorf("ended early %v: tried and right, by depth and rank, %v, want %v", finish, got, want)
+		}
+	}
+}
+
 // A candidate that asks a draft model and adds nothing is tried for a few rounds, then left
 // alone, and tried again much later.
 func TestWhatNeverPaysIsTriedNowAndThen(t *testing.T) {
