@@ -297,11 +297,12 @@ func (w *walk) ending(s *State) *ending {
 	e := s.ending.Load()
 	if e == nil {
 		x := walk{a: w.a, t: w.t, work: w.work}
+		y := w.a.spread(s)
+		to := w.a.settled(s, &y)
+		x.work += y.work
 		var k known
-		if y := w.a.spread(s); w.a.settled(s, y) == nil {
+		if to == nil { // otherwise that is soon come to
 			k = x.free(s)
-		} else { // which is soon come to
-			x.work += len(s.table.Load().bytes)
 		}
 		e = &ending{work: x.work - w.work, depth: x.depth}
 		if k.ever {

@@ -146,16 +146,17 @@ func (a *Automaton) Mask(s *State) (Mask, error) {
 	}
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	m := a.find(s)
+	m := a.find(s, false)
 	return m.bits, m.err
 }
 
-// find returns what is known of the tokens of s, which is computed and kept if need be. a is locked.
-func (a *Automaton) find(s *State) *mask {
+// find returns what is known of the tokens of s, which is computed and kept if need be; alone, not from those of another
+// state. a is locked.
+func (a *Automaton) find(s *State, alone bool) *mask {
 	if m := s.mask.Load(); m != nil {
 		return m
 	}
-	m := a.compute(s)
+	m := a.compute(s, alone)
 	size := 8*len(m.bits) + s.size()
 	if a.room -= size; a.room < 0 {
 		for _, k := range a.kept {
@@ -174,9 +175,9 @@ func (a *Automaton) Computed() int64 { return a.computed.Load() }
 // common bounds the stacks that a step of common grammars replaces: a string of JSON takes twenty.
 const common = 64
 
-func (a *Automaton) compute(s *State) *mask {
+func (a *Automaton) compute(s *State, alone bool) *mask {
 	a.computed.Add(1)
-	if m, ok := a.shared(s); ok {
+	if m, ok := a.shared(s, alone); ok {
 		return m
 	}
 	return a.plain(s)
@@ -234,14 +235,16 @@ func (w *walk) take(n int32) {
 	}
 }
 
-// charge adds the work of a step, which depends on the state alone, not on which transitions are known.
-func (w *walk) charge(from *State, c byte) {
-	w.work += 1 + len(from.stacks)
-	if cost := from.cost(c); cost > common {
-		w.work += cost
-	} else {
-		w.work += cost / 4 // most steps of this kind are known already
+// charge adds the work of a step.
+func (w *walk) charge(from *State, c byte) { w.work += from.work(c) }
+
+// work is that of a step from s that was made, which depends on the state alone, not on which transitions are known.
+func (s *State) work(c byte) int {
+	cost := s.cost(c)
+	if cost <= common {
+		cost /= 4 // most steps of this kind are known already
 	}
+	return 1 + len(s.stacks) + cost
 }
 
 // note takes note of a state that a token comes to.

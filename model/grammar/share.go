@@ -115,6 +115,7 @@ type spread struct {
 	nodes int    // of the trie
 	most  *State // the one that the most of these lead to; nil: it does not stand out
 	same  bool   // it is the state itself
+	work  int    // that finding this takes
 }
 
 // maxTargets bounds the states that are looked at to find the one that stands out.
@@ -137,6 +138,7 @@ func (a *Automaton) spread(s *State) spread {
 			continue
 		}
 		to := a.m.step(s, c)
+		out.work += s.work(c)
 		if to == nil {
 			continue
 		}
@@ -151,9 +153,10 @@ func (a *Automaton) spread(s *State) spread {
 		}
 		below[i] += nodes[g]
 	}
+	least := out.nodes / 4
 	for i, to := range targets[:n] {
-		if below[i] > out.nodes/4 {
-			out.most, out.same = to, to == s
+		if below[i] > least {
+			out.most, out.same, least = to, to == s, below[i]
 		}
 	}
 	return out
@@ -163,9 +166,13 @@ func (a *Automaton) spread(s *State) spread {
 func (x spread) rich(t *trie) bool { return x.nodes > len(t.chars)/64 }
 
 // settled returns the state to which most texts lead from s, and which they do not leave then; nil if there is none or s is it. After
-// the quote before a name it is that of names which are none of the named properties.
-func (a *Automaton) settled(s *State, x spread) *State {
-	if x.most == nil || x.same || s.first || !a.spread(x.most).same {
+// the quote before a name it is that of names which are none of the named properties. The work is added to x's.
+func (a *Automaton) settled(s *State, x *spread) *State {
+	if x.most == nil || x.same || s.first {
+		return nil
+	}
+	y := a.spread(x.most)
+	if x.work += y.work; !y.same {
 		return nil
 	}
 	return x.most
@@ -210,14 +217,18 @@ func (a *Automaton) fill(h *head, t *trie, from *State, within bool) {
 	}
 }
 
-// shared computes the tokens of s by a head, and reports false if that is of no use.
-func (a *Automaton) shared(s *State) (*mask, bool) {
+// shared computes the tokens of s by a head, or unless it is alone from those of another state, and reports false if that is of
+// no use.
+func (a *Automaton) shared(s *State, alone bool) (*mask, bool) {
 	x := a.spread(s)
 	if !x.rich(a.trie(s)) {
 		return nil, false
 	}
-	if to := a.settled(s, x); to != nil {
-		return a.beside(s, a.find(to), to), true
+	if !alone {
+		if to := a.settled(s, &x); to != nil {
+			// A machine that has forgotten its states leads from this one to another, and from that to a third.
+			return a.beside(s, a.find(to, true), to), true
+		}
 	}
 	if m := a.direct(s); m != nil {
 		return m, true

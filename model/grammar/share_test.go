@@ -1,11 +1,14 @@
 package grammar
 
 import (
+	"context"
 	"fmt"
 	"math/rand/v2"
 	"slices"
 	"strings"
 	"testing"
+
+	"talf/internal/limits/costtest"
 )
 
 // words returns a vocabulary of texts; the first token of a text drops a space.
@@ -37,7 +40,7 @@ func anything(b *Builder, r *rand.Rand, depth int, rule Expr) Expr {
 	wide := b.Runes([]Range{{' ', '!'}, {'#', '~'}, {0xA0, 0x2FF}})
 	str := func(lo, hi int) Expr { return b.Seq(b.Text(`"`), b.Repeat(wide, lo, hi), b.Text(`"`)) }
 	if depth == 0 {
-		switch r.IntN(7) {
+		switch r.IntN(8) {
 		case 0:
 			return str(0, Unbounded)
 		case 6: // properties with a name, and others
@@ -58,6 +61,25 @@ func anything(b *Builder, r *rand.Rand, depth int, rule Expr) Expr {
 				panic(err)
 			}
 			return b.Alt(append(out, b.Seq(b.Text(`"`), b.Automaton(all), b.Text(`":`), b.Bytes(set)))...)
+		case 7: // what is counted beside an automaton
+			unit, err := b.DFA(b.Repeat(wide, 0, Unbounded))
+			if err != nil {
+				panic(err)
+			}
+			d, err := b.DFA(b.Repeat([]Expr{wide, b.Alt(b.Text("ab"), b.Text("é"), b.Bytes(set)), b.Text("xé")}[r.IntN(3)], 0, Unbounded))
+			if err != nil {
+				panic(err)
+			}
+			lo := r.IntN(2) * r.IntN(20)
+			hi := lo + r.IntN(200)
+			if r.IntN(4) == 0 {
+				hi = Unbounded
+			}
+			e, err := b.Counted(d, unit, lo, hi)
+			if err != nil {
+				panic(err)
+			}
+			return b.Seq(b.Text(`"`), e, b.Text(`"`))
 		case 1:
 			lo := r.IntN(4)
 			return str(lo, lo+1+r.IntN(40))
@@ -131,10 +153,12 @@ func TestSharedMasksAreThoseOfTheTrie(t *testing.T) {
 			for range 12 {
 				a.mu.Lock()
 				heads := len(v.heads.kept)
-				m, ok := a.shared(s)
-				if x := a.spread(s); x.rich(a.trie(s)) && a.settled(s, x) != nil {
+				m, ok := a.shared(s, false)
+				if x := a.spread(s); x.rich(a.trie(s)) && a.settled(s, &x) != nil {
 					beside++
 				}
+				added := len(v.heads.kept) - heads
+				own, can := a.shared(s, true)
 				plain, known := a.plain(s), walk{a: a, t: a.trie(s)}
 				if known.free(s).of != 0 {
 					free++
@@ -147,9 +171,12 @@ func TestSharedMasksAreThoseOfTheTrie(t *testing.T) {
 				if !slices.Equal(plain.bits, each.out) {
 					t.Fatalf("trial %d: %d tokens, each by itself gives %d", trial, plain.bits.Count(), each.out.Count())
 				}
+				if can && !slices.Equal(own.bits, plain.bits) {
+					t.Fatalf("trial %d: %d tokens alone, the whole trie gives %d", trial, own.bits.Count(), plain.bits.Count())
+				}
 				if ok {
 					used++
-					if len(v.heads.kept) == heads {
+					if added == 0 {
 						again++
 					}
 					if !slices.Equal(m.bits, plain.bits) || fmt.Sprint(m.err) != fmt.Sprint(plain.err) {
@@ -213,7 +240,7 @@ func TestHeadsOfNoUseAreFew(t *testing.T) {
 			t.Fatal(err)
 		}
 		a.mu.Lock()
-		m, ok := a.shared(a.start)
+		m, ok := a.shared(a.start, false)
 		plain := a.plain(a.start)
 		a.mu.Unlock()
 		if ok == long || ok && !slices.Equal(m.bits, plain.bits) {
@@ -232,5 +259,94 @@ func TestHeadsOfNoUseAreFew(t *testing.T) {
 		if got := []int{len(v.heads.kept), none}; !slices.Equal(got, want) {
 			t.Errorf("long: %v: heads, and those of no use: %d, want %d", long, got, want)
 		}
+	}
+}
+
+// Finding out where most bytes lead costs what it takes, where many states lead each to another one: otherwise masks
+// of hostile grammars would have no bound.
+func TestWhatStandsOutIsCharged(t *testing.T) {
+	const dear = 10_000 // expressions that each step expands
+	var tokens []string
+	for c := range 256 {
+		tokens = append(tokens, string([]byte{byte(c)}))
+	}
+	v := words(t, append(tokens, strings.Repeat("b", 100)))
+	b := NewBuilder()
+	var empty, bytes []Expr
+	for range dear {
+		empty = append(empty, b.Seq())
+	}
+	for c := byte('!'); c < 'a'; c++ {
+		var one ByteSet
+		one.Add(c)
+		bytes = append(bytes, b.Bytes(one))
+	}
+	any := b.Seq(b.Alt(bytes...), b.Alt(empty...))
+	g, err := b.Compile(b.Seq(b.Text("ab"), any, b.Repeat(any, 0, Unbounded), b.Text("ab")))
+	if err != nil {
+		t.Fatal(err)
+	}
+	a, err := NewAutomaton(g, v)
+	if err != nil {
+		t.Fatal(err)
+	}
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	s := a.Read(a.Start(), []byte("ab"))
+	x := a.spread(s)
+	if a.settled(s, &x) == nil {
+		t.Fatal("no state stands out, so that tests nothing")
+	}
+	w := walk{a: a, t: a.trie(s)}
+	if w.ending(s); w.work < 2*len(bytes)*dear {
+		t.Errorf("%d steps, of which each expands %d, count as %d", 2*len(bytes), dear, w.work)
+	}
+	again := walk{a: a, t: a.trie(s)}
+	if again.ending(s); again.work != w.work {
+		t.Errorf("what is known counts as %d, what was not as %d", again.work, w.work)
+	}
+}
+
+// What a machine forgets while it finds out where most bytes lead is found as another state each time: masks must not be
+// made from those of ever more states.
+func TestMasksBesideForgottenStatesEnd(t *testing.T) {
+	b := NewBuilder()
+	var parts []Expr
+	letters := func(from, to byte) {
+		for c := from; c <= to; c++ {
+			var one ByteSet
+			one.Add(c)
+			kids := []Expr{b.Bytes(one)}
+			for range 7_500 {
+				kids = append(kids, b.Empty())
+			}
+			parts = append(parts, b.Seq(kids...))
+		}
+	}
+	letters('A', 'P') // half of what may be kept
+	parts = append(parts, b.Text("ab"))
+	letters('h', 'l')
+	any := b.Alt(parts...)
+	g, err := b.Compile(b.Seq(b.Text("<"), any, b.Repeat(any, 0, Unbounded), b.Text(">")))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var tokens []string
+	for c := range 256 {
+		tokens = append(tokens, string([]byte{byte(c)}))
+	}
+	a, err := NewAutomaton(g, words(t, tokens))
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := a.Read(a.Start(), []byte("<"))
+	costtest.Check(t, "forgotten", costtest.Default, func(context.Context) {
+		m, err := a.Mask(s)
+		if err != nil || m.Count() != 22 {
+			t.Errorf("%d tokens (%v), want 22", m.Count(), err)
+		}
+	})
+	if a.Computed() != 2 || a.m.forgets < 3 { // beginning with one
+		t.Errorf("%d masks were computed, and states forgotten %d times: that tests nothing", a.Computed(), a.m.forgets)
 	}
 }

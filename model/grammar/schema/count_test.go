@@ -1,6 +1,7 @@
 package schema_test
 
 import (
+	"fmt"
 	"strings"
 	"testing"
 
@@ -42,6 +43,20 @@ func TestFormatsAreCounted(t *testing.T) {
 			s := a.Read(a.Start(), []byte(spelled))
 			if got := s != nil && s.Accepting(); got != (i < len(x.yes)) {
 				t.Errorf("%s: %.40q of %d bytes is allowed: %v", x.schema, text, len(text), got)
+			}
+		}
+	}
+}
+
+// Every format may have up to a million characters, and has to have up to two hundred.
+func TestLengthsOfFormats(t *testing.T) {
+	for _, f := range []string{
+		"byte", "date", "date-time", "duration", "email", "hostname", "ipv4", "ipv6", "iri", "iri-reference", "json-pointer", "password",
+		"relative-json-pointer", "time", "uri", "uri-reference", "uri-template", "uuid",
+	} {
+		for _, bound := range []string{`"maxLength":1000000`, `"minLength":200`} {
+			if _, err := schema.Compile(grammar.NewBuilder(), fmt.Appendf(nil, `{"type":"string","format":%q,%s}`, f, bound)); err != nil {
+				t.Errorf("%s, %s: %v", f, bound, err)
 			}
 		}
 	}
