@@ -2,6 +2,7 @@ package cpu_test
 
 import (
 	"fmt"
+	"strings"
 	"testing"
 
 	"talf/compute"
@@ -108,6 +109,7 @@ func TestBitsOfVariantsArePinned(t *testing.T) {
 
 func TestNewRefusesBadConfigurations(t *testing.T) {
 	t.Setenv(cpu.EnvClass, "sse9")
+	t.Setenv(cpu.EnvShapes, "")
 	for name, c := range map[string]cpu.Config{
 		"an unknown class in the environment": cpu.Default(),
 		"no threads":                          {Class: kern.Portable},
@@ -118,6 +120,8 @@ func TestNewRefusesBadConfigurations(t *testing.T) {
 	} {
 		if _, err := cpu.New(c); err == nil {
 			t.Errorf("New accepts %s", name)
+		} else if c.Shapes != "" && !strings.Contains(err.Error(), cpu.EnvShapes) {
+			t.Errorf("%s: %v, want the name of the variable that sets them", name, err)
 		}
 	}
 	t.Setenv(cpu.EnvClass, "portable")

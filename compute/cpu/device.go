@@ -89,15 +89,18 @@ func (c Config) kernels(measured func(kern.Class) (*kern.Funcs, error)) (*kern.F
 	case FixedShapes:
 		return kern.For(c.Class)
 	}
-	s, err := kern.ParseShapes(c.Shapes)
-	if err != nil {
-		return nil, err
-	}
 	f, err := kern.For(c.Class)
 	if err != nil {
 		return nil, err
 	}
-	return f.With(s)
+	s, err := kern.ParseShapes(c.Shapes)
+	if err == nil {
+		f, err = f.With(s)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("shapes %q, which %s may set: %w", c.Shapes, EnvShapes, err)
+	}
+	return f, nil
 }
 
 // planes returns the number of bytes that activations are rounded to for weights packed as t.
