@@ -150,8 +150,7 @@ func (a *Automaton) Mask(s *State) (Mask, error) {
 	return m.bits, m.err
 }
 
-// find returns what is known of the tokens of s, which is computed and kept if need be; alone, not from those of another
-// state. a is locked.
+// find returns what is known of the tokens of s, which is computed (see shared) and kept if need be. a is locked.
 func (a *Automaton) find(s *State, alone bool) *mask {
 	if m := s.mask.Load(); m != nil {
 		return m

@@ -18,7 +18,10 @@ import (
 func TestHostileMasksAreCheap(t *testing.T) {
 	v := large()
 	empties := "(" + strings.Repeat("|", 10_000) + ")"
+	again := func(n int) string { return `(` + strings.Repeat(`""|`, n) + `"")` }
 	for name, text := range map[string]string{
+		"again":        `root ::= [a-zA-Z ]* [aeiou] ([a-zA-Z ] ` + again(10_000) + `){500} "."`,
+		"often again":  `root ::= [a-zA-Z ]* [aeiou] ([a-zA-Z ] ("" | [a-z] ` + again(300_000) + `)){500} "."`,
 		"empties":      `root ::= ([a-zA-Z ] ` + empties + `){1000,16000000}`,
 		"subsets":      `root ::= [a-zA-Z ]* [aeiou] [a-zA-Z ]{500} "."`,
 		"both":         `root ::= [a-zA-Z ]* [aeiou] ([a-zA-Z ] ` + empties + `){500} "."`,

@@ -217,8 +217,7 @@ func (a *Automaton) fill(h *head, t *trie, from *State, within bool) {
 	}
 }
 
-// shared computes the tokens of s by a head, or unless it is alone from those of another state, and reports false if that is of
-// no use.
+// shared computes the tokens of s by a head or, unless it is alone, from those of another state; false if that is of no use.
 func (a *Automaton) shared(s *State, alone bool) (*mask, bool) {
 	x := a.spread(s)
 	if !x.rich(a.trie(s)) {

@@ -67,6 +67,7 @@ type machine struct {
 	size    int      // about how many bytes cells and states take
 	forgets int      // how often reset was called
 	steps   int      // cells that the last expand replaced
+	again   int      // how often it came to one of them again
 
 	todo []*cell
 	out  []*cell
@@ -144,11 +145,12 @@ func (m *machine) pop(below *cell) {
 // expand returns the state of the stacks in todo, whose tops are replaced by what they begin with
 // until these are bytes; the dead state if there are too many.
 func (m *machine) expand() *State {
-	m.steps = 0
+	m.steps, m.again = 0, 0
 	for len(m.todo) > 0 {
 		c := m.todo[len(m.todo)-1]
 		m.todo = m.todo[:len(m.todo)-1]
 		if c.seen == m.closure {
+			m.again++
 			continue
 		}
 		c.seen = m.closure
@@ -177,6 +179,9 @@ func (m *machine) expand() *State {
 			}
 			m.todo = append(m.todo, m.push(n.kids[c.at], 0, below))
 		case kindAlt, kindRule:
+			if m.again+len(n.kids) > 8*limits.GrammarExpand { // most of which are the same, or end alike
+				return m.dead
+			}
 			for _, k := range slices.Backward(n.kids) {
 				m.todo = append(m.todo, m.push(k, 0, c.below))
 			}
@@ -276,7 +281,7 @@ func (m *machine) compute(s *State, c byte) *State {
 		}
 	}
 	next := m.expand()
-	t.cost[t.group[c]].Store(uint32(m.steps))
+	t.cost[t.group[c]].Store(uint32(m.steps + m.again/4))
 	t.next[t.group[c]].Store(next)
 	if next == m.dead {
 		return nil

@@ -11,7 +11,7 @@ type table struct {
 	group [256]uint8
 	bytes []byte                  // [group] one of each
 	next  []atomic.Pointer[State] // [group]
-	cost  []atomic.Uint32         // [group] cells that were expanded to find next, once it is known
+	cost  []atomic.Uint32         // [group] what it took to find next, in cells that were expanded, once it is known
 	kinds []alphabet              // [group] of its ASCII characters
 }
 
@@ -22,7 +22,7 @@ func (t *table) forget() {
 	}
 }
 
-// cost is what a step from s takes that was made: the cells that were expanded.
+// cost is what a step from s takes that was made, in cells that are expanded: to come to one again is a quarter.
 func (s *State) cost(c byte) int {
 	t := s.table.Load()
 	return int(t.cost[t.group[c]].Load())
