@@ -40,11 +40,12 @@ const (
 	// is a little less than what nobody should notice, 0.03.
 	share     = 0.025
 	lendShare = 0.05 // the same for reading
+	lendSound = 0.5  // least share of requests that gained by a draft model, its reading included, for one to be lent to
 
 	pasts       = 16 // requests whose lengths are remembered
 	priorLength = 48 // tokens of an answer, before so many are known
 
-	sound   = 0.7 // least share of requests that gained by drafts for the account to be bold, and by a draft model, its reading included, for one to be lent to
+	sound   = 0.7 // least share of requests that gained by drafts for the account to be bold
 	soundOf = 3   // requests that are taken to have done so before any has
 
 	starved = 8 // requests that could not pay for reading, one after another, before a draft model that nobody knows is lent to
@@ -71,7 +72,7 @@ const (
 	trialWeight = 0.25 // of a request that only tried drafts
 	enough      = 8    // rounds with drafts after which a request counts fully
 	fortuneFade = 0.9  // weight that a request's gain or loss keeps with the next one with drafts,
-	idleFade    = 0.97 // and with each request: what has lost is looked at again at last
+	idleFade    = 0.9  // and with each request: what has lost is looked at again at last
 )
 
 // weight is how much a request's gain or loss says, of which so many rounds drafted because that was expected to pay: one that only tried
@@ -103,7 +104,7 @@ func (s *shared) ahead() float64 {
 // lends returns what the request is lent so that c's draft model reads what has waited.
 func (a *chooser) lends(c *arm) float64 {
 	switch {
-	case c.won.Value(1, soundOf) < sound:
+	case c.won.Value(1, soundOf) < lendSound:
 		return 0
 	case c.won.Of == 0 && c.denied < starved && !a.shared.bold():
 		return 0

@@ -487,7 +487,7 @@ func TestReadingIsLentWhileItPays(t *testing.T) {
 		{"it has some already", cost.Ratio{Have: 5, Of: 5}, 660, 2, lendShare*(40+60) - 2, 0, 0},
 		{"too much waits", cost.Ratio{Have: 5, Of: 5}, 660, 0, lendShare * (40 + 60), 0, 0},
 		{"some have lost", cost.Ratio{Have: 4, Of: 5}, 66, 0, 50 * 0.02, 0, 0},
-		{"half have lost", cost.Ratio{Have: 2.5, Of: 5}, 66, 0, 0, 0, 0},
+		{"most have lost", cost.Ratio{Have: 0.9, Of: 5}, 66, 0, 0, 0, 0},
 	} {
 		c := &arm{record: &record{asks: true, won: x.won, denied: x.denied}}
 		c.reading, c.step = cost.Ratio{Have: 0.02e9, Of: 1e9}, cost.Ratio{Have: 0.1e9, Of: 1e9}
