@@ -17,8 +17,8 @@ const (
 	// [tall][depth] block of the left side stays in L2 while wide panels pass.
 	tall = 128
 	wide = 16
-	// few is the largest number of rows of a product whose right side is packed where it is multiplied, and
-	// fewTall and fewWide are the rows and panels of its part: every row of the right side is read once for fewTall
+	// few is the largest number of rows of a product whose right side is packed where it is multiplied, but for an LM
+	// head that learns, which always is; fewTall and fewWide are the rows and panels of its part: every row of the right side is read once for fewTall
 	// rows. fewPack is how many panels are packed at once: [depth][fewPack·panel] stays in L2 beside the left side.
 	few     = 384
 	fewTall = 256

@@ -71,8 +71,8 @@ type arm struct {
 
 	narrow bool    // the round's draft is hardly larger than the chain that pays most:
 	deep   int     // passes of the draft model for that chain,
-	hoped  float64 // tokens that it is expected to add
-	due    float64 // and plain rounds that it is expected to cost, before either is corrected
+	adds   float64 // tokens that it is expected to add
+	costs  float64 // and plain rounds that it is expected to cost, before either is corrected
 	gain   float64
 	size   int       // nodes of the best tree, root counted
 	path   []float64 // probability that the output reaches each node of full
@@ -159,6 +159,9 @@ func (c *arm) trial() int {
 	return newcomer
 }
 
+// known reports whether a candidate with a draft model has been tried often enough to be chosen for what it promises.
+func (c *arm) known() bool { return c.tried >= min(c.trial(), knownAt) }
+
 // expects returns how many tokens a round with a draft model is expected to emit and how much
 // longer it takes than a plain one: as rounds of this request did, and others' while it has few; or as
 // the best chain would, if that promises more. First trials are few and single passes dear, so that their mean alone
@@ -167,14 +170,14 @@ func (c *arm) expects(a *chooser) (tokens, extra float64) {
 	c.narrow = false
 	tokens, extra = c.mine.tokens.Value(c.asked.tokens.Value(1, 1), priorRounds),
 		c.mine.extra.Value(c.asked.extra.Value(firstLoss, 1), priorRounds)
-	if c.tried < min(c.trial(), provenAt) {
+	if !c.known() {
 		return tokens, extra
 	}
 	c.chain(a)
-	more, costs := c.hoped*c.kept.Value(1, trust), c.due*c.paid.Value(1, trust)
-	if worth := a.worth(); more*worth-costs > (tokens-1)*worth-extra {
+	adds, costs := c.adds*c.kept.Value(1, trust), c.costs*c.paid.Value(1, trust)
+	if worth := a.worth(); adds*worth-costs > (tokens-1)*worth-extra {
 		c.narrow = true
-		return 1 + more, costs
+		return 1 + adds, costs
 	}
 	return tokens, extra
 }
@@ -189,9 +192,9 @@ func (c *arm) chain(a *chooser) {
 	for d := 1; d <= longest; d++ {
 		path *= c.rate(d-1, 0)
 		sum += path
-		costs := a.cheap(d+1) + float64(d)*step
-		if g := sum*worth - costs; g > best {
-			best, c.deep, c.hoped, c.due = g, d, sum, costs
+		takes := a.cheap(d+1) + float64(d)*step
+		if g := sum*worth - takes; g > best {
+			best, c.deep, c.adds, c.costs = g, d, sum, takes
 		}
 	}
 }

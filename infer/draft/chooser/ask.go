@@ -35,7 +35,7 @@ func (a *chooser) finished(p *infer.Proposal) { a.drew, a.drewLive = p.Tree, p.L
 func (a *chooser) limit(c *arm) (nodes int) {
 	a.loan = a.lends(c)
 	most := utmost*a.funds() + a.loan - c.entry(a)
-	if c.tried < min(c.trial(), provenAt) {
+	if !c.known() {
 		most = min(most, firstLoss)
 	}
 	step := c.step.Value(firstDraft, 0.5)

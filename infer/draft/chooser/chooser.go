@@ -118,7 +118,7 @@ const (
 	patience   = 96   // rounds after which an unprofitable candidate is tried again
 	doublings  = 3    // of which there are twice as many after every trial in vain, so many times
 	newcomer   = 3    // rounds of a trial
-	provenAt   = 5    // rounds after which a draft model may be chosen by what a chain would bring, though its method still measures
+	knownAt    = 5    // rounds after which a draft model may be chosen by what a chain would bring, though its method still measures
 	firstLoss  = 0.4  // assumed cost of the first round with a draft model, in plain rounds
 	spread     = 32   // rounds in which reading what has waited is to pay
 	smallest   = 4    // nodes of a first trial, unless rows are dear
@@ -330,7 +330,7 @@ func (a *chooser) choose() {
 			extra = max(min(extra, c.least(a)), min(extra, utmost*funds-due))
 			// At best, it adds one token in every round in which it adds any.
 			stake := extra * (1 - min(tokens-1, surest))
-			proven := c.tried >= min(c.trial(), provenAt) && c.gain > 0
+			proven := c.known() && c.gain > 0
 			if !proven || stake > boldness*(funds+a.lends(c)) || extra+due > utmost*funds {
 				continue
 			}
@@ -351,7 +351,7 @@ func (a *chooser) choose() {
 		if !c.asks || i == a.chosen {
 			continue
 		}
-		if c.burst == 0 && (c.tried < min(c.trial(), provenAt) || c.since >= patience<<min(c.vain, doublings)) {
+		if c.burst == 0 && (!c.known() || c.since >= patience<<min(c.vain, doublings)) {
 			c.burst = newcomer
 		}
 		if c.burst > 0 && c.least(a)+c.entry(a)-a.lends(c) <= utmost*a.funds() {
@@ -537,8 +537,8 @@ func (a *chooser) tried(c *arm, extra float64) {
 		c.asked, c.mine = trials{}, trials{} // it has finished measuring
 	}
 	if c.narrow {
-		c.kept.Fade(float64(a.round-1), c.hoped, recent)
-		c.paid.Fade(extra, c.due, recent)
+		c.kept.Fade(float64(a.round-1), c.adds, recent)
+		c.paid.Fade(extra, c.costs, recent)
 	}
 	c.asked.add(float64(a.round), extra, remembered)
 	c.mine.add(float64(a.round), extra, recent)

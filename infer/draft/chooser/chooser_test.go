@@ -990,10 +990,37 @@ func TestAChainPaysWhereTrialsWereDear(t *testing.T) {
 	for range 40 { // none is right, and they cost twice as much
 		a.chosen, a.round = 0, 1
 		c.tried, c.narrow = 30, true
-		a.tried(c, 2*c.due)
+		a.tried(c, 2*c.costs)
 	}
 	a.gained, a.chosen = 10, -1
 	if a.choose(); a.chosen == 0 {
-		t.Errorf("drafts that never brought anything are chosen, of which %.2f tokens for %.2f rounds are expected", c.hoped, c.due)
+		t.Errorf("drafts that never brought anything are chosen, of which %.2f tokens for %.2f rounds are expected", c.adds, c.costs)
+	}
+}
+
+// A chain is priced by the quickest of recent passes, and few rows by those of a prompt, where these are less: drafts among plain
+// rounds take longer than one after the other.
+func TestChainsArePricedByQuickPasses(t *testing.T) {
+	for _, x := range []struct {
+		name             string
+		step, quick, row float64
+		want             float64 // of a chain of one
+	}{
+		{"nothing else is known", 0.2, 0, 0, 0.1 + 0.2},
+		{"a quick pass", 0.4, 0.2, 0, 0.1 + 0.2*quickSlack},
+		{"no pass is quicker than the mean", 0.2, 0.3, 0, 0.1 + 0.2},
+		{"rows of prompts are cheaper", 0.2, 0, 0.02, 0.02 + 0.2},
+		{"rows of prompts are dearer", 0.2, 0, 0.3, 0.1 + 0.2},
+	} {
+		c := newArm(&record{asks: true, step: cost.Ratio{Have: x.step * 1e9, Of: 1e9}, quick: x.quick}, "asker", &asker{})
+		a := tenth(c)
+		a.shared.row = x.row
+		c.cells[0][0] = cost.Ratio{Have: 60, Of: 100}
+		for d := 1; d < len(c.cells); d++ {
+			c.cells[d][0] = cost.Ratio{Have: 0, Of: 1e6} // only the first is ever right
+		}
+		if c.chain(a); c.deep != 1 || !close1(c.costs, x.want) {
+			t.Errorf("%s: a chain of %d takes %.3f plain rounds, want one of 1 and %.3f", x.name, c.deep, c.costs, x.want)
+		}
 	}
 }
