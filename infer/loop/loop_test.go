@@ -11,6 +11,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"pgregory.net/rapid"
@@ -283,77 +284,86 @@ func (g *gate) pass() { <-g.in; g.open <- struct{}{} }
 
 // The queue has a bound, an end, and a time limit; cancelled requests leave it at once.
 func TestTheQueueIsBounded(t *testing.T) {
-	g := newGate(0)
-	l := start(t, g, loop.Config{MaxRunning: 1, MaxQueue: 2})
-	running(t, l)
-	ctx, cancel := context.WithCancel(t.Context())
-	defer cancel()
-	submit := func(ctx context.Context, opt loop.Options) (*loop.Handle, error) {
-		return l.Submit(ctx, request(t, 2, 1), opt)
-	}
-	first, err := submit(t.Context(), loop.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	<-g.in
-	second, err := submit(ctx, loop.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	third, err := submit(t.Context(), loop.Options{MaxWait: time.Millisecond})
-	if err != nil {
-		t.Fatal(err)
-	}
-	if _, err := submit(t.Context(), loop.Options{}); !errors.Is(err, loop.ErrQueueFull) || !strings.Contains(err.Error(), "2 requests wait, 1 run") {
-		t.Errorf("a request too many: %v", err)
-	}
-	if st := l.Stats(); st.Running != 1 || st.Waiting != 2 || st.Refused != 1 {
-		t.Errorf("statistics: %+v", st)
-	}
-	if _, err := third.Result(); !errors.Is(err, loop.ErrQueueTimeout) {
-		t.Errorf("a request that waited too long: %v", err)
-	}
-	cancel()
-	if s, err := second.Result(); s != nil || !errors.Is(err, context.Canceled) {
-		t.Errorf("a request cancelled in the queue: %v", err)
-	}
-	fourth, err := submit(t.Context(), loop.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	drained := make(chan error)
-	go func() { drained <- l.Drain(t.Context()) }()
-	for {
-		if _, err := submit(t.Context(), loop.Options{}); errors.Is(err, loop.ErrDraining) {
-			break
-		} else if !errors.Is(err, loop.ErrQueueFull) && err != nil {
-			t.Fatal(err)
-		} else if err == nil {
-			runtime.Gosched()
+	synctest.Test(t, func(t *testing.T) {
+		g := newGate(0)
+		l := start(t, g, loop.Config{MaxRunning: 1, MaxQueue: 2})
+		running(t, l)
+		ctx, cancel := context.WithCancel(t.Context())
+		defer cancel()
+		submit := func(ctx context.Context, opt loop.Options) (*loop.Handle, error) {
+			return l.Submit(ctx, request(t, 2, 1), opt)
 		}
-	}
-	go func() {
-		g.open <- struct{}{}
-		for {
-			select {
-			case <-g.in:
-				g.open <- struct{}{}
-			case <-t.Context().Done():
-				return
+		first, err := submit(t.Context(), loop.Options{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		<-g.in
+		second, err := submit(ctx, loop.Options{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		third, err := submit(t.Context(), loop.Options{MaxWait: time.Minute})
+		if err != nil {
+			t.Fatal(err)
+		}
+		full := func() {
+			t.Helper()
+			if _, err := submit(t.Context(), loop.Options{}); !errors.Is(err, loop.ErrQueueFull) || !strings.Contains(err.Error(), "2 requests wait, 1 run") {
+				t.Errorf("a request too many: %v", err)
 			}
 		}
-	}()
-	if err := <-drained; err != nil {
-		t.Error(err)
-	}
-	for i, h := range []*loop.Handle{first, fourth} {
-		if s, err := h.Result(); err != nil || !slices.Equal(s.Tokens(), plain(t, request(t, 2, 1))) {
-			t.Errorf("request %d: %v", i, err)
+		full()
+		if st := l.Stats(); st.Running != 1 || st.Waiting != 2 || st.Refused != 1 {
+			t.Errorf("statistics: %+v", st)
 		}
-	}
-	if st := l.Stats(); st.Expired != 1 || st.Running+st.Waiting != 0 {
-		t.Errorf("statistics: %+v", st)
-	}
+		time.Sleep(time.Minute - 1)
+		synctest.Wait()
+		full()
+		time.Sleep(1)
+		synctest.Wait()
+		if st := l.Stats(); st.Running != 1 || st.Waiting != 1 || st.Expired != 1 {
+			t.Errorf("statistics after a minute: %+v", st)
+		}
+		if _, err := third.Result(); !errors.Is(err, loop.ErrQueueTimeout) {
+			t.Errorf("a request that waited too long: %v", err)
+		}
+		cancel()
+		if s, err := second.Result(); s != nil || !errors.Is(err, context.Canceled) {
+			t.Errorf("a request cancelled in the queue: %v", err)
+		}
+		fourth, err := submit(t.Context(), loop.Options{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		drained := make(chan error)
+		go func() { drained <- l.Drain(t.Context()) }()
+		synctest.Wait()
+		if _, err := submit(t.Context(), loop.Options{}); !errors.Is(err, loop.ErrDraining) {
+			t.Errorf("a request while others are waited for: %v", err)
+		}
+		go func() {
+			g.open <- struct{}{}
+			for {
+				select {
+				case <-g.in:
+					g.open <- struct{}{}
+				case <-t.Context().Done():
+					return
+				}
+			}
+		}()
+		if err := <-drained; err != nil {
+			t.Error(err)
+		}
+		for i, h := range []*loop.Handle{first, fourth} {
+			if s, err := h.Result(); err != nil || !slices.Equal(s.Tokens(), plain(t, request(t, 2, 1))) {
+				t.Errorf("request %d: %v", i, err)
+			}
+		}
+		if st := l.Stats(); st.Expired != 1 || st.Running+st.Waiting != 0 {
+			t.Errorf("statistics: %+v", st)
+		}
+	})
 }
 
 // Higher priorities go first, and tenants share.
