@@ -280,6 +280,7 @@ var operations = map[string]operation{
 	"rem.u32":      {binary32(func(a, b uint32) uint32 { return a - b*uint32(unsigned(uint64(a), uint64(b))) }), rrr},
 	"rem.s64":      {binary64(func(a, b uint64) uint64 { return a - b*quotient64(a, b) }), ddd},
 	"min.s32":      {binary32(func(a, b uint32) uint32 { return uint32(min(int32(a), int32(b))) }), rrr},
+	"min.u32":      {binary32(func(a, b uint32) uint32 { return min(a, b) }), rrr},
 	"max.s32":      {binary32(func(a, b uint32) uint32 { return uint32(max(int32(a), int32(b))) }), rrr},
 	"min.s64":      {binary64(func(a, b uint64) uint64 { return uint64(min(int64(a), int64(b))) }), ddd},
 	"max.s64":      {binary64(func(a, b uint64) uint64 { return uint64(max(int64(a), int64(b))) }), ddd},

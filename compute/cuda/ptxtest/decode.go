@@ -60,6 +60,8 @@ func (p *parser) instruction(s string) (instruction, error) {
 		return in, p.copies(&in, op, args)
 	case "mma":
 		return in, p.mma(&in, op, args)
+	case "ldmatrix":
+		return in, p.matrices(&in, op, args)
 	case "shfl":
 		if op != "shfl.sync.bfly.b32" || len(args) != 5 || args[4] != "-1" {
 			break
@@ -263,6 +265,31 @@ func (p *parser) mma(in *instruction, op string, args []string) error {
 			}
 		}
 	}
+	return nil
+}
+
+// matrices decodes ldmatrix of four matrices. In args the address is last.
+func (p *parser) matrices(in *instruction, op string, args []string) error {
+	switch op {
+	case "ldmatrix.sync.aligned.m8n8.x4.shared.b16":
+	case "ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16":
+		in.n = 1
+	default:
+		return fmt.Errorf("%s is not known", op)
+	}
+	if err := count(args, 2); err != nil {
+		return err
+	}
+	elems := elements(args[0])
+	if err := p.operands(in, elems, narrow, narrow, narrow, narrow); err != nil {
+		return err
+	}
+	from, short, err := p.address(args[1])
+	if err != nil || !short {
+		return fmt.Errorf("address %s is not of 32 bits: %w", args[1], err)
+	}
+	in.kind, in.space, in.run = whole, shared, (*warp).loadMatrices
+	in.args = append(in.args, from)
 	return nil
 }
 

@@ -50,6 +50,43 @@ func (w *warp) multiply(in *instruction, _ uint32) {
 	}
 }
 
+// loadMatrices loads four matrices [8][8] of 16 bits (ldmatrix.m8n8.x4 of the PTX ISA, section "Warp-level matrix
+// load instruction: ldmatrix"): lane l has the address of row l%8 of matrix l/8, and gets elements 2·(l%4) and
+// 2·(l%4)+1 of row l/4 of each matrix, or with .trans of its column l/4.
+func (w *warp) loadMatrices(in *instruction, mask uint32) {
+	from := in.args[4]
+	if bad := w.bad32[from.reg] & mask; bad != 0 {
+		w.fault(w.at, bad, "the address comes from memory that nobody wrote")
+	}
+	var v [32][8]uint16
+	var bad [32]uint8 // by element
+	for l := range 32 {
+		a, off := w.locate(in, l, uint64(w.r32[from.reg][l])+uint64(from.off), 16, false, 0)
+		for e := range 8 {
+			v[l][e] = uint16(a.load(off+2*e, 2))
+			if !a.has(off+2*e, 2) {
+				bad[l] |= 1 << e
+			}
+		}
+	}
+	for m := range 4 {
+		var poison uint32
+		for l := range 32 {
+			var half [2]uint16
+			for e := range half {
+				row, col := l/4, l%4*2+e
+				if in.n == 1 {
+					row, col = col, row
+				}
+				half[e] = v[8*m+row][col]
+				poison |= uint32(bad[8*m+row]>>col&1) << l
+			}
+			w.r32[in.args[m].reg][l] = uint32(half[0]) | uint32(half[1])<<16
+		}
+		w.set32(in.args[m].reg, poison, all)
+	}
+}
+
 // truncated returns c + Σ x·y as a device may calculate it: in two halves of eight products, each of
 // which is aligned with the largest term, without what lies beyond 25 bits of that, and added, rounded
 // toward zero.

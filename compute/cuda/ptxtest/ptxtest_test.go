@@ -341,6 +341,7 @@ func TestOperations(t *testing.T) {
 		{"shf.l.wrap.b32 %r1, %r2, %r3, 8;", 0x12345678, 0x9abcdef0, 0xbcdef012},
 		{"mul.lo.s32 %r1, %r2, %r3;", 1 << 20, 1 << 12, 0},
 		{"min.s32 %r1, %r2, %r3;", minus(-1), 1, minus(-1)},
+		{"min.u32 %r1, %r2, %r3;", minus(-1), 1, 1},
 		{"mul.wide.u16 %r1, %r2, %r3;", 0x1ffff, 3, 0x2fffd},
 		{"mul.wide.s32 %rd1, %r2, %r3; shr.s64 %rd1, %rd1, 32; cvt.u32.u64 %r1, %rd1;", minus(-2), 3, minus(-1)},
 		{"mul.wide.u32 %rd1, %r2, %r3; shr.u64 %rd1, %rd1, 32; cvt.u32.u64 %r1, %rd1;", minus(-2), 3, 2},
@@ -554,6 +555,78 @@ func TestTruncatedProductsLoseTheirLastBits(t *testing.T) {
 		for row, want := range v.want {
 			if z[row][0] != want {
 				t.Errorf("truncated %v: row %d is %g, want %g", v.truncate, row, z[row][0]-1, want-1)
+			}
+		}
+	}
+}
+
+// The rows of four matrices, which a lane names in an order of its own, go where the PTX ISA says, as rows or as columns.
+// What nobody wrote of a matrix is poison in the lanes that get it.
+func TestMatricesFromSharedMemory(t *testing.T) {
+	for _, trans := range []string{"", ".trans"} {
+		m, err := ptxtest.Parse(version + `.visible .entry k(
+	.param .align 8 .b8 k_param_0[16]
+)
+.maxntid 32, 1, 1
+{
+	.reg .pred %p<2>;
+	.reg .b32 %r<16>;
+	.reg .b64 %rd<8>;
+	.shared .align 16 .b8 s[512];
+	mov.u32 %r1, %tid.x;
+	ld.param.u64 %rd1, [k_param_0];
+	ld.param.u64 %rd2, [k_param_0+8];
+	mul.wide.u32 %rd3, %r1, 16;
+	add.s64 %rd2, %rd2, %rd3;
+	ld.global.v4.u32 {%r2,%r3,%r4,%r5}, [%rd2];
+	mov.u32 %r6, s;
+	shl.b32 %r7, %r1, 4;
+	add.s32 %r8, %r6, %r7;
+	cvt.u64.u32 %rd4, %r8;
+	st.shared.v4.u32 [%rd4], {%r2,%r3,%r4,%r5};
+	bar.sync 0;
+	xor.b32 %r9, %r7, 48;
+	add.s32 %r9, %r6, %r9;
+	ldmatrix.sync.aligned.m8n8.x4` + trans + `.shared.b16 {%r10,%r11,%r12,%r13}, [%r9];
+	add.s64 %rd1, %rd1, %rd3;
+	st.global.v4.u32 [%rd1], {%r10,%r11,%r12,%r13};
+	ret;
+}
+`)
+		if err != nil {
+			t.Fatal(err)
+		}
+		d := ptxtest.NewDevice(1)
+		in, out := make([]byte, 512), make([]byte, 512)
+		const atIn, atOut = 0x1000, 0x4000
+		if err := errors.Join(d.Map(atIn, in), d.Map(atOut, out), d.Written(atIn, 510)); err != nil {
+			t.Fatal(err)
+		}
+		for i := range 256 {
+			binary.LittleEndian.PutUint16(in[2*i:], uint16(i))
+		}
+		args := binary.LittleEndian.AppendUint64(binary.LittleEndian.AppendUint64(nil, atOut), atIn)
+		if err := d.Launch(m.Kernel("k"), [3]int{1, 1, 1}, 32, args); err != nil {
+			t.Fatal(err)
+		}
+		for lane := range 32 {
+			for matrix := range 4 {
+				poison := false
+				for e := range 2 {
+					row, col := lane/4, lane%4*2+e
+					if trans != "" {
+						row, col = col, row
+					}
+					want := uint16((8*matrix+row)^3)*8 + uint16(col) // lane 8·matrix+row names row ^3
+					at := lane*16 + matrix*4 + e*2
+					if got := binary.LittleEndian.Uint16(out[at:]); got != want {
+						t.Errorf("%s: lane %d, matrix %d, element %d is %d, want %d", trans, lane, matrix, e, got, want)
+					}
+					poison = poison || want >= 254 // words are poison
+				}
+				if err := d.Read(atOut+uint64(lane*16+matrix*4), 4); (err != nil) != poison {
+					t.Errorf("%s: lane %d, matrix %d: %v, poison: %v", trans, lane, matrix, err, poison)
+				}
 			}
 		}
 	}
