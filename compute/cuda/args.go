@@ -55,6 +55,11 @@ const (
 	gemmF32Packed
 	gemmBF16
 	gemmBF16Packed
+	productNT
+	productNN
+	productTN
+	halve
+	halvePacked
 	addRows
 	clearRows
 	turnHeads
@@ -127,6 +132,11 @@ var kernels = [kernelCount]struct {
 	gemmF32Packed:  {"gemm_f32_packed", 256},
 	gemmBF16:       {"gemm_bf16", 256},
 	gemmBF16Packed: {"gemm_bf16_packed", 256},
+	productNT:      {"product_nt", 128},
+	productNN:      {"product_nn", 128},
+	productTN:      {"product_tn", 128},
+	halve:          {"halve", 256},
+	halvePacked:    {"halve_packed", 256},
 	addRows:        {"add", 256},
 	clearRows:      {"clear", 256},
 	turnHeads:      {"turn", 256},

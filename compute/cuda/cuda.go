@@ -26,6 +26,9 @@ type Config struct {
 	// BF16 rounds the factors of training's products to bfloat16, for tensor cores; sums are in
 	// f32. Decoding follows its weights' types.
 	BF16 bool
+	// NoCopies lets such products round floats each time that they load them, in place of keeping copies in bfloat16
+	// beside weights, activations and gradients: half of their memory less, and slower. The bits are the same.
+	NoCopies bool
 }
 
 // Default returns the first device.

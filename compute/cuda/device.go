@@ -324,6 +324,7 @@ func (d *device) Close() error {
 type block struct {
 	ptr  uint64
 	size int64
+	half atomic.Pointer[half]
 }
 
 // alloc returns size bytes, zero if cleared. what names them in errors.

@@ -25,3 +25,19 @@ func Items(s *compute.Step, group, window int) (all [][3]int) {
 	}
 	return all
 }
+
+// Halved returns how many elements of a buffer or a packed weight have a copy in bfloat16.
+func Halved(b compute.Buffer) int {
+	m, ok := b.(*weight)
+	var mem *block
+	if ok {
+		mem = m.mem
+	} else {
+		mem = b.(*buffer).mem
+	}
+	h := mem.half.Load()
+	if h == nil || h.mem == nil {
+		return 0
+	}
+	return int(h.fresh.Load())
+}

@@ -54,7 +54,7 @@ func (q *queue) Embed(dst compute.Buffer, col int, table compute.Weight, ids []i
 // Gather copies rows of src to rows of dst from row, at column col.
 func (q *queue) Gather(dst compute.Buffer, row, col int, src compute.Buffer, rows []int32) {
 	const op = "Gather"
-	d, s := q.dev.bufferOf(op, dst, compute.F32, 0), q.dev.bufferOf(op, src, compute.F32, 0)
+	d, s := q.dev.bufferOf(op, dst, compute.F32, 0), q.dev.readOf(op, src, compute.F32, 0)
 	ld, lds := d.width(), s.width()
 	q.dev.bufferOf(op, dst, compute.F32, (row+len(rows))*ld)
 	if row < 0 || col < 0 || col+lds > ld {
@@ -88,10 +88,10 @@ func (q *queue) normArgsOf(op string, dst, x uint64, n *compute.Norm, width int)
 
 // norm returns the parts of a norm over rows of width elements.
 func (q *queue) norm(op string, n *compute.Norm, width int) (weight, bias, eps uint64, center int64) {
-	w := q.dev.bufferOf(op, n.Weight, compute.F32, width)
+	w := q.dev.readOf(op, n.Weight, compute.F32, width)
 	check(w.n == width, op, "elements of the norm's weight", w.n, width)
 	if n.Bias != nil {
-		bias = q.dev.bufferOf(op, n.Bias, compute.F32, width).mem.ptr
+		bias = q.dev.readOf(op, n.Bias, compute.F32, width).mem.ptr
 	}
 	if n.Center {
 		center = 1
@@ -102,8 +102,8 @@ func (q *queue) norm(op string, n *compute.Norm, width int) (weight, bias, eps u
 // Norm normalises the rows of x.
 func (q *queue) Norm(dst, x compute.Buffer, norm *compute.Norm, n int) {
 	const op = "Norm"
-	h := q.dev.bufferOf(op, norm.Weight, compute.F32, 1).n
-	d, s := q.dev.bufferOf(op, dst, compute.F32, n*h), q.dev.bufferOf(op, x, compute.F32, n*h)
+	h := q.dev.readOf(op, norm.Weight, compute.F32, 1).n
+	d, s := q.dev.bufferOf(op, dst, compute.F32, n*h), q.dev.readOf(op, x, compute.F32, n*h)
 	if n == 0 {
 		return
 	}
@@ -119,7 +119,7 @@ func (q *queue) Norm(dst, x compute.Buffer, norm *compute.Norm, n int) {
 func (q *queue) SwiGLU(dst, gu compute.Buffer, n int) {
 	const op = "SwiGLU"
 	f := q.dev.bufferOf(op, dst, compute.F32, 0).width()
-	d, s := q.dev.bufferOf(op, dst, compute.F32, n*f), q.dev.bufferOf(op, gu, compute.F32, 2*n*f)
+	d, s := q.dev.bufferOf(op, dst, compute.F32, n*f), q.dev.readOf(op, gu, compute.F32, 2*n*f)
 	if n*f == 0 {
 		return
 	}

@@ -75,6 +75,13 @@ var ptxBugs = []ptxBug{
 	{"a barrier removed behind weights", "attend_bf16_64", `bar\.sync 	0;`, "", 2, tensorTest, "without an order"},
 	{"a product of queries with swapped elements of keys", "attend_bf16_16", `(mma\S+ \{[^}]*\}, \{[^}]*\}, )\{(%r\d+),(%r\d+)\}`, "$1{$3,$2}", 0, tensorTest, "want 0x"},
 	{"a load of values past their alignment", "attend_bf16_64", `(ld\.global\.nc\.v2\.u32 \{[^}]*\}, \[%rd\d+)\]`, "$1+4]", 0, tensorTest, "no multiple"},
+	{"a wait for copies of factors removed", "product_nt", `cp\.async\.wait_group 1;`, "", 0, halvesTest, "a copy to these bytes that was not waited for"},
+	{"a barrier removed between steps of factors", "product_nn", `bar\.sync 	0;`, "", 0, halvesTest, "without an order"},
+	{"a factor that is not turned", "product_tn", `\.trans\.shared`, ".shared", 0, halvesTest, "want 0x"},
+	{"matrices of a factor swapped", "product_nt", `(ldmatrix\S+ \{)(%r\d+),(%r\d+),`, "$1$3,$2,", 0, halvesTest, "want 0x"},
+	{"a row of a factor at an odd place", "product_tn", `(ldmatrix\S+ \{[^}]*\}, \[%r\d+)\]`, "$1+8]", 0, halvesTest, "no multiple"},
+	{"a copy that begins behind its first element", "halve", `(st\.global\.v4\.u32 	\[%rd\d+)\]`, "$1+16]", 0, halvesTest, "behind the end of an allocation"},
+	{"a copy of a packed weight that lacks an element", "halve_packed", `(st\.global\.v2\.u32 	\[%rd\d+)\]`, "$1+4]", 0, halvesTest, "no multiple"},
 	{"a load one past the end", "swiglu", `(ld\.global\.f32 	%f\d+, \[%rd\d+)\]`, "$1+4]", 1, normTest, "0 bytes behind the end of an allocation"},
 	{"a store one past the end", "swiglu", `(st\.global\.f32 	\[%rd\d+)\]`, "$1+4]", 0, normTest, "0 bytes behind the end of an allocation"},
 	{"a store removed", "swiglu", `st\.global\.f32[^;]*;`, "", 0, normTest, "want 0x"},
@@ -85,6 +92,7 @@ var ptxBugs = []ptxBug{
 
 const (
 	attendTest = "TestDeviceConforms$/^Attend_agrees"
+	halvesTest = "TestProductsInBF16"
 	layerTest  = "TestDeviceConforms$/^LayerNorm"
 	linearTest = "TestDeviceConforms$/^Linear_agrees_with_the_reference$"
 	normTest   = "TestDeviceConforms$/^Norm_and_SwiGLU"

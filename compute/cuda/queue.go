@@ -246,13 +246,13 @@ func (q *queue) copy(dst, src uint64, n int) {
 func (q *queue) Read(dst any, src compute.Buffer, off int) {
 	switch d := dst.(type) {
 	case []float32:
-		q.read(q.dev.bufferOf("Read", src, compute.F32, off+len(d)), off, bytesOf(d))
+		q.read(q.dev.readOf("Read", src, compute.F32, off+len(d)), off, bytesOf(d))
 	case *[]float32:
-		q.read(q.dev.bufferOf("Read", src, compute.F32, off+len(*d)), off, bytesOf(*d))
+		q.read(q.dev.readOf("Read", src, compute.F32, off+len(*d)), off, bytesOf(*d))
 	case []int32:
-		q.read(q.dev.bufferOf("Read", src, compute.I32, off+len(d)), off, bytesOf(d))
+		q.read(q.dev.readOf("Read", src, compute.I32, off+len(d)), off, bytesOf(d))
 	case *[]int32:
-		q.read(q.dev.bufferOf("Read", src, compute.I32, off+len(*d)), off, bytesOf(*d))
+		q.read(q.dev.readOf("Read", src, compute.I32, off+len(*d)), off, bytesOf(*d))
 	default:
 		panic(fmt.Sprintf("cuda: Read: destination of type %T, want []float32 or []int32", dst))
 	}
@@ -290,8 +290,15 @@ func (q *queue) readAt(src uint64, dst []byte) {
 	}
 }
 
-// bufferOf returns b, which has at least n elements of type t, as this device's.
+// bufferOf returns b, which has at least n elements of type t, as this device's. It may be written then.
 func (d *device) bufferOf(op string, b compute.Buffer, t compute.DType, n int) *buffer {
+	c := d.readOf(op, b, t, n)
+	c.mem.stale()
+	return c
+}
+
+// readOf is bufferOf of a buffer that is only read.
+func (d *device) readOf(op string, b compute.Buffer, t compute.DType, n int) *buffer {
 	c, ok := b.(*buffer)
 	if !ok || c.dev != d || c.t != t {
 		panic(fmt.Sprintf("cuda: %s: a %T is not a buffer of %v of this device", op, b, t))

@@ -22,19 +22,19 @@ const ceLogits = 1 << 26
 // of F32.
 func (q *queue) SoftCE(loss, dh, dw, h, w compute.Buffer, labels *compute.SoftLabels, scale []float32, n int) {
 	const op = "SoftCE"
-	hidden := q.dev.bufferOf(op, h, compute.F32, 0).width()
+	hidden := q.dev.readOf(op, h, compute.F32, 0).width()
 	check(len(w.Shape()) == 2, op, "dimensions of w", len(w.Shape()), 2)
 	v := w.Shape()[0]
 	check(w.Shape()[1] == hidden, op, "columns of w", w.Shape()[1], hidden)
 	check(len(scale) >= n, op, "len(scale)", len(scale), n)
-	lb, dhb, hb := q.dev.bufferOf(op, loss, compute.F32, n), q.dev.bufferOf(op, dh, compute.F32, n*hidden), q.dev.bufferOf(op, h, compute.F32, n*hidden)
+	lb, dhb, hb := q.dev.bufferOf(op, loss, compute.F32, n), q.dev.bufferOf(op, dh, compute.F32, n*hidden), q.dev.readOf(op, h, compute.F32, n*hidden)
 	checkLabels(labels, v, n)
 	var dwb *buffer
 	if dw != nil {
 		dwb = q.dev.bufferOf(op, dw, compute.F32, v*hidden)
 	}
-	k, kw, wp := q.lmHead(op, w, v, hidden)
-	rows := min(n, max(1, ceLogits/v))
+	m := q.lmHead(op, hb, w, v, hidden, n)
+	rows := m.rows
 	if rows == 0 {
 		return
 	}
@@ -42,53 +42,116 @@ func (q *queue) SoftCE(loss, dh, dw, h, w compute.Buffer, labels *compute.SoftLa
 	if !q.scratch(&q.train.logits, "logits", 4*int64(rows)*int64(v), false) || !q.scratch(&q.train.labels, "labels", 4*int64(rows*kl), false) {
 		return
 	}
-	z := q.train.logits.ptr
+	if m.half != 0 && !q.scratch(&q.train.grads, "gradients of logits", 2*int64(rows)*int64(v), false) {
+		return
+	}
 	for r := 0; r < n; r += rows {
-		m := min(rows, n-r)
-		a := crossArgs{z: z, loss: lb.mem.ptr + 4*uint64(r), labels: q.train.labels.ptr, width: int64(v), k: int64(labels.K)}
-		if !q.putLabels(&a, labels, scale, v, r, m) {
+		m.r, m.n = r, min(rows, n-r)
+		a := crossArgs{z: q.train.logits.ptr, loss: lb.mem.ptr + 4*uint64(r), labels: q.train.labels.ptr, width: int64(v), k: int64(labels.K)}
+		if m.half != 0 {
+			a.half = q.train.grads.ptr
+		}
+		if !q.putLabels(&a, labels, scale, v, r, m.n) {
 			return
 		}
-		dim := int64(hidden)
-		hp := hb.mem.ptr + 4*uint64(r*hidden)
-		q.logits(kw, z, hp, wp, m, v, hidden)
-		launch(q, softCE, m, 1, 1, &a)
-		q.gemm(kw, &gemmArgs{ // dh = dz·w
-			c: dhb.mem.ptr + 4*uint64(r*hidden), a: z, b: wp, m: int64(m), n: dim, k: int64(v), ldc: dim, aRow: int64(v), aCol: 1, bRow: dim, bCol: 1,
-			out: int64(v), in: dim,
-		})
-		if dwb != nil { // dw += dzᵀ·h
-			q.gemm(k, &gemmArgs{
-				c: dwb.mem.ptr, a: z, b: hp, m: int64(v), n: dim, k: int64(m), ldc: dim, aRow: 1, aCol: int64(v), bRow: dim, bCol: 1, beta: 1,
-			})
+		m.logits()
+		launch(q, softCE, m.n, 1, 1, &a)
+		m.inputs(dhb.mem.ptr + 4*uint64(r*hidden))
+		if dwb != nil {
+			m.weights(dwb.mem.ptr)
 		}
 	}
 	runtime.KeepAlive([]*buffer{lb, dhb, hb, dwb})
 	runtime.KeepAlive(w)
 }
 
-// lmHead returns the kernels that multiply two buffers and a buffer by w, and w's address.
-func (q *queue) lmHead(op string, w compute.Buffer, v, hidden int) (k, kw kernel, ptr uint64) {
-	k, packed := gemmF32, gemmF32Packed
+// An lmHead has the products of an LM head w [V][In] with rows [r, r+n) of h, whose logits and their gradients
+// are in the queue's scratch memory.
+type lmHead struct {
+	q       *queue
+	v, dim  int64
+	rows    int // of a chunk
+	r, n    int
+	h, w    uint64
+	k, kw   kernel // that multiply two buffers, and a buffer by w
+	half    uint64 // w as rows in bfloat16, 0: products take floats
+	hHalved uint64
+}
+
+// lmHead returns the products of w with n rows of h.
+func (q *queue) lmHead(op string, h *buffer, w compute.Buffer, v, hidden, n int) *lmHead {
+	m := &lmHead{q: q, v: int64(v), dim: int64(hidden), h: h.mem.ptr, k: gemmF32, kw: gemmF32Packed, rows: min(n, max(1, ceLogits/v))}
 	if q.dev.cfg.BF16 {
-		k, packed = gemmBF16, gemmBF16Packed
+		m.k, m.kw = gemmBF16, gemmBF16Packed
+		// Tiles of 128 rows times those of the columns of a gradient should be more than a device's multiprocessors.
+		if m.rows = min(n, max(1, 2*ceLogits/v)); m.rows < n && m.rows > gemmSide {
+			m.rows -= m.rows % gemmSide
+		}
 	}
+	if m.rows == 0 {
+		return m
+	}
+	halves := q.dev.cfg.BF16 && v%halfAlign == 0 && hidden%halfAlign == 0
 	if pw, ok := w.(*weight); ok {
 		pw = q.dev.weightOf(op, pw)
 		check(pw.t == compute.F32, op, "type of the weight", int(pw.t), int(compute.F32))
-		return k, packed, pw.mem.ptr
+		m.w = pw.mem.ptr
+		if halves {
+			m.half = q.halvedWeight(pw)
+		}
+	} else {
+		b := q.dev.readOf(op, w, compute.F32, v*hidden)
+		m.w, m.kw = b.mem.ptr, m.k
+		if halves {
+			m.half = q.halved(b, v*hidden)
+		}
 	}
-	return k, k, q.dev.bufferOf(op, w, compute.F32, v*hidden).mem.ptr
+	if m.half != 0 {
+		if m.hHalved = q.halved(h, n*hidden); m.hHalved == 0 {
+			m.half = 0
+		}
+	}
+	return m
 }
 
-// logits sets z [m][v] to h·wᵀ.
-func (q *queue) logits(k kernel, z, h, w uint64, m, v, hidden int) {
-	dim := int64(hidden)
-	q.gemm(k, &gemmArgs{
-		c: z, a: h, b: w, m: int64(m), n: int64(v), k: dim, ldc: int64(v), aRow: dim, aCol: 1, bRow: 1, bCol: dim,
-		out: int64(v), in: dim, turned: 1,
+// logits computes h·wᵀ.
+func (m *lmHead) logits() {
+	z := m.q.train.logits.ptr
+	if m.half != 0 {
+		m.q.halfProduct(productNT, &halfArgs{c: z, a: m.rowsHalved(), b: m.half, m: int64(m.n), n: m.v, k: m.dim, ldc: m.v, lda: m.dim, ldb: m.dim})
+		return
+	}
+	m.q.gemm(m.kw, &gemmArgs{
+		c: z, a: m.rowsOf(), b: m.w, m: int64(m.n), n: m.v, k: m.dim, ldc: m.v, aRow: m.dim, aCol: 1, bRow: 1, bCol: m.dim,
+		out: m.v, in: m.dim, turned: 1,
 	})
 }
+
+// inputs computes dh = dz·w.
+func (m *lmHead) inputs(dh uint64) {
+	if m.half != 0 {
+		m.q.halfProduct(productNN, &halfArgs{c: dh, a: m.q.train.grads.ptr, b: m.half, m: int64(m.n), n: m.dim, k: m.v, ldc: m.dim, lda: m.v, ldb: m.dim})
+		return
+	}
+	m.q.gemm(m.kw, &gemmArgs{
+		c: dh, a: m.q.train.logits.ptr, b: m.w, m: int64(m.n), n: m.dim, k: m.v, ldc: m.dim, aRow: m.v, aCol: 1, bRow: m.dim, bCol: 1,
+		out: m.v, in: m.dim,
+	})
+}
+
+// weights computes dw += dzᵀ·h.
+func (m *lmHead) weights(dw uint64) {
+	if m.half != 0 {
+		m.q.halfProduct(productTN, &halfArgs{c: dw, a: m.q.train.grads.ptr, b: m.rowsHalved(), m: m.v, n: m.dim, k: int64(m.n), ldc: m.dim, lda: m.v, ldb: m.dim, beta: 1})
+		return
+	}
+	m.q.gemm(m.k, &gemmArgs{
+		c: dw, a: m.q.train.logits.ptr, b: m.rowsOf(), m: m.v, n: m.dim, k: int64(m.n), ldc: m.dim, aRow: 1, aCol: m.v, bRow: m.dim, bCol: 1, beta: 1,
+	})
+}
+
+func (m *lmHead) rowsOf() uint64     { return m.h + 4*uint64(m.r)*uint64(m.dim) }
+func (m *lmHead) rowsHalved() uint64 { return m.hHalved + 2*uint64(m.r)*uint64(m.dim) }
 
 // Probs computes distributions as gradients of soft labels, q − p, with all mass on token 0, whose
 // own probability is in the loss, and reads them back.
@@ -137,12 +200,12 @@ func (q *queue) LabelProbs(dst, rest []float32, h, w compute.Buffer, ids []int32
 // probs reads the distributions of rows [r, r+m) into the memory that chunk returns, [m][V], and
 // then calls each for every row.
 func (q *queue) probs(op string, h, w compute.Buffer, n int, chunk func(r, m int) []float32, each func(r int, row []float32)) {
-	hidden := q.dev.bufferOf(op, h, compute.F32, 0).width()
+	hidden := q.dev.readOf(op, h, compute.F32, 0).width()
 	v := w.Shape()[0]
 	check(w.Shape()[1] == hidden, op, "columns of w", w.Shape()[1], hidden)
-	hb := q.dev.bufferOf(op, h, compute.F32, n*hidden)
-	_, kw, wp := q.lmHead(op, w, v, hidden)
-	rows := min(n, max(1, ceLogits/v))
+	hb := q.dev.readOf(op, h, compute.F32, n*hidden)
+	lm := q.lmHead(op, hb, w, v, hidden, n)
+	rows := lm.rows
 	if rows == 0 || !q.scratch(&q.train.logits, "logits", 4*int64(rows)*int64(v+1), false) || !q.scratch(&q.train.labels, "labels", 4*int64(rows), false) {
 		return
 	}
@@ -160,7 +223,8 @@ func (q *queue) probs(op string, h, w compute.Buffer, n int, chunk func(r, m int
 		if !q.putLabels(&a, first, scale, v, 0, m) {
 			return
 		}
-		q.logits(kw, z, hb.mem.ptr+4*uint64(r*hidden), wp, m, v, hidden)
+		lm.r, lm.n = r, m
+		lm.logits()
 		launch(q, softCE, m, 1, 1, &a)
 		dst := chunk(r, m)
 		q.readAt(z, bytesOf(dst))

@@ -41,6 +41,7 @@ type adamArgs struct {
 	p, g, m, v                                  uint64
 	n                                           int64
 	lr, beta1, beta2, eps, decay, scale, c1, c2 uint64
+	half                                        uint64
 }
 
 type columnArgs struct {
@@ -72,6 +73,7 @@ type smoothArgs struct {
 type crossArgs struct {
 	z, loss, scale, ids, prob, tail, labels, full uint64
 	width, k                                      int64
+	half                                          uint64
 }
 
 type treeArgs struct {
@@ -93,6 +95,7 @@ type training struct {
 	inv    *block // of the rows of a norm
 	parts  *block // sums of squares, and their total
 	logits *block // of a chunk of rows
+	grads  *block // theirs, in bfloat16
 	labels *block // of a chunk of rows
 	delta  *block // of queries
 }
@@ -150,9 +153,16 @@ func (q *queue) Gemm(c, a, b compute.Mat, beta float32) {
 		panic(fmt.Sprintf("cuda: Gemm: [%d][%d] (transposed: %v) from [%d][%d]·[%d][%d], beta %g",
 			c.Rows, c.Cols, c.T, a.Rows, a.Cols, b.Rows, b.Cols, beta))
 	}
+	if q.dev.cfg.BF16 && q.products(c, a, b, beta) {
+		return
+	}
 	g := gemmArgs{m: int64(c.Rows), n: int64(c.Cols), k: int64(a.Cols), ldc: int64(c.Stride), beta: int64(beta)}
-	g.c = q.matrix("c", c)
-	g.a, g.b = q.matrix("a", a), q.matrix("b", b)
+	d, _ := q.extent("c", c)
+	d.mem.stale()
+	g.c = d.mem.ptr + 4*uint64(c.Off)
+	x, _ := q.extent("a", a)
+	y, _ := q.extent("b", b)
+	g.a, g.b = x.mem.ptr+4*uint64(a.Off), y.mem.ptr+4*uint64(b.Off)
 	g.aRow, g.aCol = strides(a)
 	g.bRow, g.bCol = strides(b)
 	k := gemmF32
@@ -189,8 +199,8 @@ func strides(m compute.Mat) (row, col int64) {
 	return int64(m.Stride), 1
 }
 
-// matrix returns the address of m's first element, after checking its extent.
-func (q *queue) matrix(name string, m compute.Mat) uint64 {
+// extent returns m's buffer, and how many of its elements m needs, after checking them. Whoever writes m says so.
+func (q *queue) extent(name string, m compute.Mat) (b *buffer, n int) {
 	rows, cols := m.Rows, m.Cols
 	if m.T {
 		rows, cols = cols, rows
@@ -198,17 +208,17 @@ func (q *queue) matrix(name string, m compute.Mat) uint64 {
 	if rows < 0 || cols < 0 || m.Off < 0 || (rows > 1 && m.Stride < cols) {
 		panic(fmt.Sprintf("cuda: Gemm: %s is [%d][%d] with stride %d at %d", name, m.Rows, m.Cols, m.Stride, m.Off))
 	}
-	n := m.Off
+	n = m.Off
 	if rows > 0 && cols > 0 {
 		n += (rows-1)*m.Stride + cols
 	}
-	return q.dev.bufferOf("Gemm", m.Buf, compute.F32, n).mem.ptr + 4*uint64(m.Off)
+	return q.dev.readOf("Gemm", m.Buf, compute.F32, n), n
 }
 
 // Add computes dst = a + b.
 func (q *queue) Add(dst, a, b compute.Buffer, n int) {
 	const op = "Add"
-	d, x, y := q.dev.bufferOf(op, dst, compute.F32, n), q.dev.bufferOf(op, a, compute.F32, n), q.dev.bufferOf(op, b, compute.F32, n)
+	d, x, y := q.dev.bufferOf(op, dst, compute.F32, n), q.dev.readOf(op, a, compute.F32, n), q.dev.readOf(op, b, compute.F32, n)
 	if n > 0 {
 		launch(q, addRows, flatBlocks(n), 1, 1, &addArgs{dst: d.mem.ptr, a: x.mem.ptr, b: y.mem.ptr, n: int64(n)})
 	}
@@ -230,8 +240,8 @@ func (q *queue) AddBias(x, bias compute.Buffer, n int) {
 // SumRows sets dst to the sum of the rows of x.
 func (q *queue) SumRows(dst, x compute.Buffer, n int) {
 	const op = "SumRows"
-	w := q.dev.bufferOf(op, x, compute.F32, 0).width()
-	d, s := q.dev.bufferOf(op, dst, compute.F32, w), q.dev.bufferOf(op, x, compute.F32, n*w)
+	w := q.dev.readOf(op, x, compute.F32, 0).width()
+	d, s := q.dev.bufferOf(op, dst, compute.F32, w), q.dev.readOf(op, x, compute.F32, n*w)
 	launch(q, columnSums, (w+31)/32, 1, 1, &columnArgs{dst: d.mem.ptr, x: s.mem.ptr, n: int64(n), width: int64(w)})
 	runtime.KeepAlive(d)
 	runtime.KeepAlive(s)
@@ -240,9 +250,9 @@ func (q *queue) SumRows(dst, x compute.Buffer, n int) {
 // NormGrad computes dx and dw of Norm. dx may be dy.
 func (q *queue) NormGrad(dx, dw, dy, x, weight compute.Buffer, eps float32, n int) {
 	const op = "NormGrad"
-	w := q.dev.bufferOf(op, weight, compute.F32, 1)
+	w := q.dev.readOf(op, weight, compute.F32, 1)
 	h := w.n
-	d, g, s := q.dev.bufferOf(op, dx, compute.F32, n*h), q.dev.bufferOf(op, dy, compute.F32, n*h), q.dev.bufferOf(op, x, compute.F32, n*h)
+	d, g, s := q.dev.bufferOf(op, dx, compute.F32, n*h), q.dev.readOf(op, dy, compute.F32, n*h), q.dev.readOf(op, x, compute.F32, n*h)
 	if !q.scratch(&q.train.inv, "scales of rows", 4*int64(max(n, 1)), false) {
 		return
 	}
@@ -298,8 +308,8 @@ func (q *queue) Rope(x compute.Buffer, col, heads, headDim int, rope compute.Buf
 // SwiGLUGrad computes dgu of SwiGLU. dgu may be gu.
 func (q *queue) SwiGLUGrad(dgu, dy, gu compute.Buffer, n int) {
 	const op = "SwiGLUGrad"
-	f := q.dev.bufferOf(op, dy, compute.F32, 0).width()
-	d, g, s := q.dev.bufferOf(op, dgu, compute.F32, 2*n*f), q.dev.bufferOf(op, dy, compute.F32, n*f), q.dev.bufferOf(op, gu, compute.F32, 2*n*f)
+	f := q.dev.readOf(op, dy, compute.F32, 0).width()
+	d, g, s := q.dev.bufferOf(op, dgu, compute.F32, 2*n*f), q.dev.readOf(op, dy, compute.F32, n*f), q.dev.readOf(op, gu, compute.F32, 2*n*f)
 	if n*f > 0 {
 		launch(q, swigluGrad, flatBlocks(n*f), 1, 1, &swigluGradArgs{dgu: d.mem.ptr, dy: g.mem.ptr, gu: s.mem.ptr, n: int64(n), width: int64(f)})
 	}
@@ -309,10 +319,10 @@ func (q *queue) SwiGLUGrad(dgu, dy, gu compute.Buffer, n int) {
 // SmoothL1 computes the loss of each row and its gradient. dy may be y.
 func (q *queue) SmoothL1(loss, dy, y, t compute.Buffer, scale []float32, l1 bool, n int) {
 	const op = "SmoothL1"
-	h := q.dev.bufferOf(op, y, compute.F32, 0).width()
+	h := q.dev.readOf(op, y, compute.F32, 0).width()
 	check(len(scale) >= n, op, "len(scale)", len(scale), n)
 	l, d := q.dev.bufferOf(op, loss, compute.F32, n), q.dev.bufferOf(op, dy, compute.F32, n*h)
-	s, u := q.dev.bufferOf(op, y, compute.F32, n*h), q.dev.bufferOf(op, t, compute.F32, n*h)
+	s, u := q.dev.readOf(op, y, compute.F32, n*h), q.dev.readOf(op, t, compute.F32, n*h)
 	if n == 0 || !q.reserve(4*n) {
 		return
 	}
@@ -327,9 +337,9 @@ func (q *queue) SmoothL1(loss, dy, y, t compute.Buffer, scale []float32, l1 bool
 // EmbedGrad adds rows of dy to the rows of dtable that they came from.
 func (q *queue) EmbedGrad(dtable, dy compute.Buffer, col int, ids []int32) {
 	const op = "EmbedGrad"
-	d, s := q.dev.bufferOf(op, dtable, compute.F32, 0), q.dev.bufferOf(op, dy, compute.F32, 0)
+	d, s := q.dev.bufferOf(op, dtable, compute.F32, 0), q.dev.readOf(op, dy, compute.F32, 0)
 	w, ld := d.width(), s.width()
-	q.dev.bufferOf(op, dy, compute.F32, len(ids)*ld)
+	q.dev.readOf(op, dy, compute.F32, len(ids)*ld)
 	if col < 0 || col+w > ld {
 		panic(fmt.Sprintf("cuda: %s: columns [%d,%d) of rows of %d", op, col, col+w, ld))
 	}
@@ -380,7 +390,7 @@ func (q *queue) SumSquares(gs ...compute.Buffer) float64 {
 	const op = "SumSquares"
 	parts := 0
 	for _, g := range gs {
-		parts += (q.dev.bufferOf(op, g, compute.F32, 0).n + squaresBlock - 1) / squaresBlock
+		parts += (q.dev.readOf(op, g, compute.F32, 0).n + squaresBlock - 1) / squaresBlock
 	}
 	if !q.scratch(&q.train.parts, "sums of squares", int64(16+4*parts), false) {
 		return math.NaN()
@@ -407,17 +417,22 @@ func (q *queue) AdamW(p, g, m, v compute.Buffer, h compute.AdamW) {
 	check(h.Step >= 1, op, "Step", h.Step, 1)
 	bp := q.dev.bufferOf(op, p, compute.F32, 0)
 	n := bp.n
-	bg, bm, bv := q.dev.bufferOf(op, g, compute.F32, n), q.dev.bufferOf(op, m, compute.F32, n), q.dev.bufferOf(op, v, compute.F32, n)
+	bg, bm, bv := q.dev.readOf(op, g, compute.F32, n), q.dev.bufferOf(op, m, compute.F32, n), q.dev.bufferOf(op, v, compute.F32, n)
 	f := func(x float32) uint64 { return uint64(math.Float32bits(x)) }
 	correction := func(beta float32) uint64 {
 		return f(float32(1 / (1 - math.Pow(float64(beta), float64(h.Step)))))
 	}
 	if n > 0 {
-		launch(q, adamW, flatBlocks(n), 1, 1, &adamArgs{
+		a := &adamArgs{
 			p: bp.mem.ptr, g: bg.mem.ptr, m: bm.mem.ptr, v: bv.mem.ptr, n: int64(n),
 			lr: f(h.LR), beta1: f(h.Beta1), beta2: f(h.Beta2), eps: f(h.Eps), decay: f(h.LR * h.Decay), scale: f(h.Scale),
 			c1: correction(h.Beta1), c2: correction(h.Beta2),
-		})
+		}
+		if c := bp.mem.half.Load(); c != nil && c.mem != nil {
+			a.half = c.mem.ptr
+			c.fresh.Store(int64(n))
+		}
+		launch(q, adamW, flatBlocks(n), 1, 1, a)
 	}
 	runtime.KeepAlive([]*buffer{bp, bg, bm, bv})
 }

@@ -32,7 +32,7 @@ func (q *queue) tree(op string, g *compute.TrainAttention, o, lse, qs compute.Bu
 	check(len(v) == len(k), op, "levels of values", len(v), len(k))
 	t := &treeCall{g: g, groups: g.Heads / g.KVHeads}
 	use := func(b compute.Buffer, n int) uint64 {
-		c := q.dev.bufferOf(op, b, compute.F32, n)
+		c := q.dev.readOf(op, b, compute.F32, n)
 		t.kept = append(t.kept, c)
 		return c.mem.ptr
 	}
@@ -83,6 +83,9 @@ func (t *treeCall) put(q *queue) {
 // TreeAttend computes the attention of one level.
 func (q *queue) TreeAttend(o, lse, qs compute.Buffer, k, v []compute.Buffer, g *compute.TrainAttention) {
 	t := q.tree("TreeAttend", g, o, lse, qs, k, v)
+	for _, b := range t.kept[:2] { // o and lse
+		b.mem.stale()
+	}
 	if len(g.First) == 0 || !q.reserve(t.size()) {
 		return
 	}
@@ -105,7 +108,9 @@ func (q *queue) TreeAttendGrad(dq compute.Buffer, dk, dv []compute.Buffer, do, o
 		t.kept = append(t.kept, c)
 		return c.mem.ptr
 	}
-	a.do, a.dq = use(do, n*g.Heads*g.HeadDim), use(dq, n*g.Heads*g.HeadDim)
+	d := q.dev.readOf(op, do, compute.F32, n*g.Heads*g.HeadDim)
+	t.kept = append(t.kept, d)
+	a.do, a.dq = d.mem.ptr, use(dq, n*g.Heads*g.HeadDim)
 	dks, dvs := make([]uint64, len(k)), make([]uint64, len(k))
 	for j := range k {
 		dks[j], dvs[j] = use(dk[j], k[j].(*buffer).n), use(dv[j], v[j].(*buffer).n)

@@ -19,6 +19,9 @@ struct alignas(16) F4 {
 struct alignas(8) U2 {
   u32 x, y;
 };
+struct alignas(8) F2 {
+  float x, y;
+};
 
 #ifdef EMULATE
 #include "emulate.h"
@@ -129,6 +132,22 @@ DEVICE void mma(float c[4], const U4 &a, u32 b0, u32 b1) {
       "mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
       : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
       : "r"(a.x), "r"(a.y), "r"(a.z), "r"(a.w), "r"(b0), "r"(b1));
+}
+
+// ldmatrix loads four matrices [8][8] of 16 bits from shared memory: lane l says where row l%8 of matrix l/8 is, and gets
+// elements 2·(l%4) and 2·(l%4)+1 of row l/4 of each. ldmatrix_turned gives the rows that a lane names to
+// columns: it gets element l/4 of rows 2·(l%4) and 2·(l%4)+1.
+DEVICE U4 ldmatrix(const void *shared) {
+  u32 from = (u32)(u64)(__attribute__((address_space(3))) const void *)shared;
+  U4 v;
+  asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0,%1,%2,%3}, [%4];" : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w) : "r"(from) : "memory");
+  return v;
+}
+DEVICE U4 ldmatrix_turned(const void *shared) {
+  u32 from = (u32)(u64)(__attribute__((address_space(3))) const void *)shared;
+  U4 v;
+  asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0,%1,%2,%3}, [%4];" : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w) : "r"(from) : "memory");
+  return v;
 }
 
 DEVICE void fence() { asm volatile("membar.gl;" ::: "memory"); }

@@ -361,6 +361,25 @@ DEVICE void mma(float c[4], const U4 &a, u32 b0, u32 b1) {
   for (int e = 0; e < 4; e++) c[e] = x.out[l][e];
 }
 
+// A lane reads the row that it names itself, and exchanges it.
+DEVICE U4 ldmatrix(const void *shared, bool turned = false) {
+  if ((u64)shared & 15) emulate::unaligned("load of a matrix");
+  const u64 *p = (const u64 *)shared;
+  u64 row[2] = {p[0], p[1]};
+  emulate::Emulator own;
+  emulate::Exchange &x = emulate::exchange();
+  int l = emulate::current & 31, g = l >> 2, t = l & 3;
+  x.in[l][0] = row[0], x.in[l][1] = row[1];
+  emulate::warp_arrive(nullptr, x);
+  u32 v[4];
+  for (int i = 0; i < 4; i++) {
+    auto at = [&](int r, int c) { return (u32)(x.in[8 * i + r][c / 4] >> (16 * (c % 4)) & 0xffff); };
+    v[i] = turned ? at(2 * t, g) | at(2 * t + 1, g) << 16 : at(g, 2 * t) | at(g, 2 * t + 1) << 16;
+  }
+  return U4{v[0], v[1], v[2], v[3]};
+}
+DEVICE U4 ldmatrix_turned(const void *shared) { return ldmatrix(shared, true); }
+
 DEVICE void fence() {
   emulate::Emulator own;
 #ifdef RACES

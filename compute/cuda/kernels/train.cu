@@ -336,6 +336,7 @@ struct AdamArgs {
   float *m, *v;
   i64 n;
   u64 lr, beta1, beta2, eps, decay, scale, c1, c2; // decay times lr; c1, c2: 1/(1−βᵗ)
+  u16 *half;                                        // p rounded, or null
 };
 KERNEL BOUNDS(256) void adamw(const AdamArgs a) {
   float lr = as_float((u32)a.lr), b1 = as_float((u32)a.beta1), b2 = as_float((u32)a.beta2), eps = as_float((u32)a.eps);
@@ -345,9 +346,13 @@ KERNEL BOUNDS(256) void adamw(const AdamArgs a) {
     float m = b1 * a.m[i] + (1.0f - b1) * g, v = b2 * a.v[i] + (1.0f - b2) * (g * g);
     a.m[i] = m;
     a.v[i] = v;
-    a.p[i] = a.p[i] * keep - lr * quotient(m * c1, root(v * c2) + eps);
+    float p = a.p[i] * keep - lr * quotient(m * c1, root(v * c2) + eps);
+    a.p[i] = p;
+    if (a.half) a.half[i] = (u16)pack2(p, 0);
   }
 }
+
+#include "product.cu"
 
 // ---- sums
 
@@ -491,6 +496,7 @@ struct CrossArgs {
   float *labels;            // [rows][k], room
   const float *full;        // [rows][width] or null
   i64 width, k;
+  u16 *half; // [rows][width]: the gradients, rounded, in place of z; or null
 };
 // soft_ce: with q the softmax, S = Σ q and P = Σ p over the k labels and t the
 // mass of the tail,
@@ -506,6 +512,12 @@ KERNEL BOUNDS(256) void soft_ce(const CrossArgs a) {
   const double smallest = 0x1p-100;
   i64 r = block_x();
   float *z = a.z + r * a.width, scale = a.scale[r];
+  auto gradient = [&](i64 i, float v) __attribute__((always_inline)) {
+    if (a.half)
+      a.half[r * a.width + i] = (u16)pack2(v, 0);
+    else
+      z[i] = v;
+  };
   float top = as_float(0xff800000u), mass = 0, cross = 0, sum = 0;
   for (i64 i = tid(); i < a.width; i += 256) top = z[i] > top ? z[i] : top;
   top = block_max(top, part);
@@ -524,7 +536,7 @@ KERNEL BOUNDS(256) void soft_ce(const CrossArgs a) {
     sum = block_sum(sum, part);
     if (tid() == 0) a.loss[r] = (float)((double)mass * logarithm((double)sum) - (double)cross);
     float coef = quotient(mass, sum) * scale;
-    for (i64 i = tid(); i < a.width; i += 256) z[i] = scale == 0 ? 0 : coef * exponential(z[i] - top) - scale * p[i];
+    for (i64 i = tid(); i < a.width; i += 256) gradient(i, scale == 0 ? 0 : coef * exponential(z[i] - top) - scale * p[i]);
     return;
   }
   const i32 *ids = a.ids + r * a.k;
@@ -557,10 +569,10 @@ KERNEL BOUNDS(256) void soft_ce(const CrossArgs a) {
   }
   if (tid() == 0) a.loss[r] = (float)loss;
   coef *= scale;
-  for (i64 i = tid(); i < a.width; i += 256) z[i] = scale == 0 ? 0 : coef * exponential(z[i] - top);
+  for (i64 i = tid(); i < a.width; i += 256) gradient(i, scale == 0 ? 0 : coef * exponential(z[i] - top));
   barrier(); // labels come back
   for (i64 i = tid(); i < a.k; i += 256)
-    if (ids[i] >= 0) z[ids[i]] = scale == 0 ? 0 : (quotient(e[i], sum) * (mass + tail) - p[i]) * scale;
+    if (ids[i] >= 0) gradient(ids[i], scale == 0 ? 0 : (quotient(e[i], sum) * (mass + tail) - p[i]) * scale);
 }
 
 // ---- tree attention
