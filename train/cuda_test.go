@@ -128,6 +128,117 @@ func TestCUDATrainsAsTheCPUDoes(t *testing.T) {
 	}
 }
 
+// TestCUDACopiesInBFloat16ChangeNoBits compares checkpoints of runs whose products read copies of weights, activations and
+// gradients with those of runs whose products round floats: a copy that was not made anew would show.
+func TestCUDACopiesInBFloat16ChangeNoBits(t *testing.T) {
+	if !onEmulatedDevice(t) {
+		return
+	}
+	host := tinyTarget(t, device(t, 1))
+	set := tinyData(t, host, 6, data.BF16)
+	cfg := tinyConfig()
+	cfg.Steps, cfg.EvalEvery, cfg.SaveEvery, cfg.EvalSeqs = 3, 2, 0, 1
+	if testing.Short() {
+		cfg.Rows = 32
+	}
+	for _, c := range []struct {
+		name string
+		run  func(c cuda.Config, out string) error
+	}{
+		{"talf", func(c cuda.Config, out string) error {
+			cfg := cfg
+			cfg.Loss = "talf"
+			_, err := Head(t.Context(), cfg, HeadJob{Target: cudaTarget(t, c), Data: mix.Only(set), Out: out})
+			return err
+		}},
+		{"eagle", func(c cuda.Config, out string) error {
+			_, err := Head(t.Context(), cfg, HeadJob{Target: cudaTarget(t, c), Data: mix.Only(set), Out: out})
+			return err
+		}},
+		{"language model", func(c cuda.Config, out string) error {
+			dev, err := cuda.New(c)
+			if err != nil {
+				return err
+			}
+			defer dev.Close()
+			spec := tinySpec()
+			_, err = LM(t.Context(), cfg, LMJob{
+				Device: dev, Spec: spec, Docs: [][]int32{{1, 2, 3, 4, 5, 6, 7, 8, 9}, {3, 1, 2, 0, 5, 9, 4, 30}, {7, 7, 8, 21, 33}, {2, 4, 8, 16, 32}}, Window: 8, Out: out,
+			})
+			return err
+		}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			with, without := filepath.Join(t.TempDir(), "with"), filepath.Join(t.TempDir(), "without")
+			if err := errors.Join(c.run(cuda.Config{BF16: true}, with), c.run(cuda.Config{BF16: true, NoCopies: true}, without)); err != nil {
+				t.Fatal(err)
+			}
+			sameFiles(t, "copies in bfloat16", files(t, with), files(t, without))
+		})
+	}
+}
+
+// TestCUDAGradientsInBFloat16 compares the gradients of one step at equal weights: those of a device that multiplies in
+// bfloat16 with f32's on the device, and with the CPU's whose activations are in bfloat16 for the backward pass. Every factor
+// has 8 bits, whose errors of up to 2⁻⁹ are of either sign: a gradient is to be within 2% of its own norm.
+func TestCUDAGradientsInBFloat16(t *testing.T) {
+	if !onEmulatedDevice(t) {
+		return
+	}
+	host := tinyTarget(t, device(t, 1))
+	set := tinyData(t, host, 6, data.BF16)
+	for _, name := range []string{"eagle", "talf"} {
+		gradients := func(target *model.Model, dtype string) (all [][]float32) {
+			cfg := tinyConfig()
+			cfg.Loss, cfg.DType = name, dtype
+			if testing.Short() {
+				cfg.Rows = 32
+			}
+			h, tr, err := newHeadTask(cfg, HeadJob{Target: target, Data: mix.Only(set), Out: t.TempDir()})
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer tr.store.Close()
+			h.params.Init(4)
+			if err := tr.beginStage(0); err != nil {
+				t.Fatal(err)
+			}
+			if _, _, err := h.readStep(); err != nil {
+				t.Fatal(err)
+			}
+			if err := h.fill(t.Context(), 0, 1); err != nil {
+				t.Fatal(err)
+			}
+			if err := tr.graph.Run(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+			for _, n := range tr.nodes {
+				all = append(all, append([]float32(nil), n.Grad()...))
+			}
+			return all
+		}
+		got := gradients(cudaTarget(t, cuda.Config{BF16: true}), F32)
+		for what, want := range map[string][][]float32{
+			"f32 on the device": gradients(cudaTarget(t, cuda.Default()), F32),
+			"the CPU's":         gradients(host, BF16),
+		} {
+			worst, rounded := 0.0, false
+			for i := range want {
+				var diff, norm float64
+				for j, w := range want[i] {
+					d := float64(got[i][j]) - float64(w)
+					diff, norm = diff+d*d, norm+float64(w)*float64(w)
+				}
+				rounded = rounded || diff > 0
+				worst = max(worst, math.Sqrt(diff/norm))
+			}
+			if t.Logf("%s: off by up to %.2g of a gradient's norm from %s", name, worst, what); !(worst <= 0.02) || !rounded {
+				t.Errorf("%s: off by %g from %s, rounded: %v", name, worst, what, rounded)
+			}
+		}
+	}
+}
+
 // TestCUDAContinuesWithTheSameBits interrupts a run on a device at its steps.
 func TestCUDAContinuesWithTheSameBits(t *testing.T) {
 	if !onEmulatedDevice(t) {
