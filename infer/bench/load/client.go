@@ -39,7 +39,7 @@ func dial(ctx context.Context, s Server, c *Config) (*client, error) {
 		return nil, fmt.Errorf("URL is %q, want http://HOST:PORT/v1", s.URL)
 	}
 	s.URL = strings.TrimSuffix(s.URL, "/")
-	cl := &client{Server: s, http: newHTTP(), timeout: c.Timeout}
+	cl := &client{Server: s, http: c.newHTTP(), timeout: c.Timeout}
 	if s.Model != "" {
 		return cl, nil
 	}

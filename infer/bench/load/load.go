@@ -9,6 +9,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"net"
 	"net/http"
 	"sync"
 	"time"
@@ -48,6 +49,9 @@ type Config struct {
 	IgnoreEOS   bool          `json:"ignore_eos"` // answers have MaxTokens tokens, if the server knows the field
 	Seed        uint64        `json:"seed"`       // of arrivals, the choice of prompts and the requests
 	Timeout     time.Duration `json:"timeout_ns"` // of a request
+
+	// Dial makes connections; nil: as net.Dialer does.
+	Dial func(ctx context.Context, network, address string) (net.Conn, error) `json:"-"`
 
 	// What a good answer keeps to, for goodput; 0: no bound.
 	TTFT time.Duration `json:"good_ttft_ns"`
@@ -210,9 +214,11 @@ func (c *Config) request(prompts []Prompt, run, i int) request {
 
 // newHTTP returns a client of many connections that follows no redirect and uses no proxy: what is
 // measured is this server.
-func newHTTP() *http.Client {
+func (c *Config) newHTTP() *http.Client {
 	return &http.Client{
-		Transport:     &http.Transport{MaxIdleConnsPerHost: 4096, MaxIdleConns: 4096, IdleConnTimeout: time.Minute, DisableCompression: true},
+		Transport: &http.Transport{
+			DialContext: c.Dial, MaxIdleConnsPerHost: 4096, MaxIdleConns: 4096, IdleConnTimeout: time.Minute, DisableCompression: true,
+		},
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 	}
 }

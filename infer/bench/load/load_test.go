@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"math"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"reflect"
@@ -13,6 +14,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"talf/infer/bench/load"
@@ -65,16 +67,68 @@ func (f *fake) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	send(`data: [DONE]`)
 }
 
-func serve(t *testing.T, f *fake) load.Server {
+// wires are the listeners of servers that clients of the same bubble of time reach without a network: what a
+// client waits for is then known, and time stands still while anybody works.
+type wires struct{ servers map[string]*wire }
+
+// A wire is one server's listener.
+type wire struct {
+	name  string
+	calls chan net.Conn
+	once  sync.Once
+	ended chan struct{}
+}
+
+func (w *wire) Network() string { return "wire" }
+func (w *wire) String() string  { return w.name }
+func (w *wire) Addr() net.Addr  { return w }
+
+func (w *wire) Accept() (net.Conn, error) {
+	select {
+	case c := <-w.calls:
+		return c, nil
+	case <-w.ended:
+		return nil, net.ErrClosed
+	}
+}
+
+func (w *wire) Close() error {
+	w.once.Do(func() { close(w.ended) })
+	return nil
+}
+
+func (ws *wires) dial(ctx context.Context, network, address string) (net.Conn, error) {
+	w := ws.servers[address]
+	if w == nil {
+		return new(net.Dialer).DialContext(ctx, network, address)
+	}
+	mine, theirs := net.Pipe()
+	select {
+	case w.calls <- theirs:
+		return mine, nil
+	case <-w.ended:
+		return nil, net.ErrClosed
+	case <-ctx.Done():
+		return nil, context.Cause(ctx)
+	}
+}
+
+func (ws *wires) serve(t *testing.T, f *fake) load.Server {
 	f.t = t
-	s := httptest.NewServer(f)
+	w := &wire{name: fmt.Sprintf("fake-%d:80", len(ws.servers)), calls: make(chan net.Conn), ended: make(chan struct{})}
+	if ws.servers == nil {
+		ws.servers = map[string]*wire{}
+	}
+	ws.servers[w.name] = w
+	s := &httptest.Server{Listener: w, Config: &http.Server{Handler: f}}
+	s.Start()
 	t.Cleanup(s.Close)
 	return load.Server{Name: "fake", URL: s.URL + "/v1"}
 }
 
-func quick() load.Config {
+func (ws *wires) quick() load.Config {
 	c := load.Default()
-	c.Requests, c.Runs, c.Warmup, c.Clients, c.Timeout = 10, 2, 1, 4, 5*time.Second
+	c.Requests, c.Runs, c.Warmup, c.Clients, c.Timeout, c.Dial = 10, 2, 1, 4, 5*time.Second, ws.dial
 	return c
 }
 
@@ -89,178 +143,197 @@ func run(t *testing.T, c load.Config, servers ...load.Server) *load.Report {
 }
 
 func TestAnswersAreMeasured(t *testing.T) {
-	f, g := &fake{}, &fake{}
-	s := serve(t, f)
-	s.Key = "secret"
-	second := serve(t, g)
-	second.Name, second.Model = "other", "named"
-	r := run(t, quick(), s, second)
-	a := r.Servers[0].All
-	if a.Answered != 20 || len(a.Failed) != 0 || a.AnswerTokens != 80 || a.PromptTokens != 200 || a.CachedTokens != 60 || r.Servers[0].Model != "tiny" {
-		t.Errorf("%+v", a)
-	}
-	// Every answer has one gap and four tokens: the means add up, however busy the machine is.
-	if a.TTFT.P50 < 2 || a.ITL.P50 < 6 || math.Abs(a.E2E.Mean-a.TTFT.Mean-a.ITL.Mean) > 1e-3 || math.Abs(a.TPOT.Mean-a.ITL.Mean/3) > 1e-3 {
-		t.Errorf("times %+v", a)
-	}
-	if a.Drafting == nil || a.Drafting.Drafts != 20 || a.Drafting.Tau() != 3 {
-		t.Errorf("drafting %+v: the warm-up does not count", a.Drafting)
-	}
-	if x := r.Servers[1].Throughput; x == nil || x.Value <= 0 || x.Low > x.Value || r.Servers[0].Throughput != nil {
-		t.Errorf("ratio %+v", x)
-	}
-	// Both got the same requests, apart from the model.
-	if len(f.bodies) != 21 || len(g.bodies) != 21 {
-		t.Fatalf("%d and %d requests", len(f.bodies), len(g.bodies))
-	}
-	count := map[string]int{}
-	for i := range f.bodies {
-		count[f.bodies[i]]++
-		count[strings.Replace(g.bodies[i], `"named"`, `"tiny"`, 1)]--
-		if f.headers[i].Get("Authorization") != "Bearer secret" {
-			t.Error("a request without the key")
+	synctest.Test(t, func(t *testing.T) {
+		var ws wires
+		f, g := &fake{}, &fake{}
+		s := ws.serve(t, f)
+		s.Key = "secret"
+		second := ws.serve(t, g)
+		second.Name, second.Model = "other", "named"
+		r := run(t, ws.quick(), s, second)
+		a := r.Servers[0].All
+		if a.Answered != 20 || len(a.Failed) != 0 || a.AnswerTokens != 80 || a.PromptTokens != 200 || a.CachedTokens != 60 || r.Servers[0].Model != "tiny" {
+			t.Errorf("%+v", a)
 		}
-	}
-	for b, n := range count {
-		if n != 0 {
-			t.Errorf("%+d of %s", n, b)
+		// Every answer has one gap and four tokens.
+		near := func(x load.Times, want float64) bool {
+			return x.P50 == want && x.Max == want && math.Abs(x.Mean-want) < 1e-9
 		}
-	}
-	var body map[string]any
-	if err := json.Unmarshal([]byte(f.bodies[0]), &body); err != nil || body["stream"] != true || body["max_tokens"] != 128.0 || body["prompt"] != "one" {
-		t.Errorf("%s", f.bodies[0])
-	}
-	var text strings.Builder
-	table := r.Table()
-	if err := table.Write(&text, true); err != nil || !strings.Contains(text.String(), "| fake | 20 | 0 |") {
-		t.Errorf("%v\n%s", err, &text)
-	}
-	if fs := r.Figures(); len(fs) != 2 || len(fs[0].Series) != 2 {
-		t.Errorf("%d figures", len(fs))
-	}
+		if !near(a.TTFT, 2) || !near(a.ITL, 6) || !near(a.E2E, 8) || !near(a.TPOT, 2) {
+			t.Errorf("times %+v", a)
+		}
+		if a.Drafting == nil || a.Drafting.Drafts != 20 || a.Drafting.Tau() != 3 {
+			t.Errorf("drafting %+v: the warm-up does not count", a.Drafting)
+		}
+		if x := r.Servers[1].Throughput; x == nil || x.Value <= 0 || x.Low > x.Value || r.Servers[0].Throughput != nil {
+			t.Errorf("ratio %+v", x)
+		}
+		// Both got the same requests, apart from the model.
+		if len(f.bodies) != 21 || len(g.bodies) != 21 {
+			t.Fatalf("%d and %d requests", len(f.bodies), len(g.bodies))
+		}
+		count := map[string]int{}
+		for i := range f.bodies {
+			count[f.bodies[i]]++
+			count[strings.Replace(g.bodies[i], `"named"`, `"tiny"`, 1)]--
+			if f.headers[i].Get("Authorization") != "Bearer secret" {
+				t.Error("a request without the key")
+			}
+		}
+		for b, n := range count {
+			if n != 0 {
+				t.Errorf("%+d of %s", n, b)
+			}
+		}
+		var body map[string]any
+		if err := json.Unmarshal([]byte(f.bodies[0]), &body); err != nil || body["stream"] != true || body["max_tokens"] != 128.0 || body["prompt"] != "one" {
+			t.Errorf("%s", f.bodies[0])
+		}
+		var text strings.Builder
+		table := r.Table()
+		if err := table.Write(&text, true); err != nil || !strings.Contains(text.String(), "| fake | 20 | 0 |") {
+			t.Errorf("%v\n%s", err, &text)
+		}
+		if fs := r.Figures(); len(fs) != 2 || len(fs[0].Series) != 2 {
+			t.Errorf("%d figures", len(fs))
+		}
+	})
 }
 
 func TestFailuresAreCountedByKind(t *testing.T) {
-	hang := make(chan struct{})
-	f := &fake{odd: func(w http.ResponseWriter, r *http.Request, n int64) bool {
-		switch n % 6 {
-		case 1:
-			http.Error(w, "busy", http.StatusTooManyRequests)
-		case 2:
-			_, _ = io.WriteString(w, "data: {\"choices\":[{\"text\":\"a\"}]}\n\n") // and no more
-		case 3:
-			_, _ = io.WriteString(w, "data: {nonsense\n\n")
-		case 4:
-			_, _ = io.WriteString(w, "data: {\"error\":{\"message\":\"x\"}}\n\n")
-		case 5:
-			select {
-			case <-hang:
-			case <-r.Context().Done():
+	synctest.Test(t, func(t *testing.T) {
+		var ws wires
+		hang := make(chan struct{})
+		f := &fake{odd: func(w http.ResponseWriter, r *http.Request, n int64) bool {
+			switch n % 6 {
+			case 1:
+				http.Error(w, "busy", http.StatusTooManyRequests)
+			case 2:
+				_, _ = io.WriteString(w, "data: {\"choices\":[{\"text\":\"a\"}]}\n\n") // and no more
+			case 3:
+				_, _ = io.WriteString(w, "data: {nonsense\n\n")
+			case 4:
+				_, _ = io.WriteString(w, "data: {\"error\":{\"message\":\"x\"}}\n\n")
+			case 5:
+				select {
+				case <-hang:
+				case <-r.Context().Done():
+				}
+			default:
+				return false
 			}
-		default:
-			return false
+			return true
+		}}
+		defer close(hang)
+		c := ws.quick()
+		c.Warmup, c.Requests, c.Runs, c.Timeout = 0, 12, 1, 300*time.Millisecond
+		r := run(t, c, ws.serve(t, f))
+		want := map[string]int{"429": 2, "cut off": 2, "malformed": 2, "500": 2, "timeout": 2}
+		if a := r.Servers[0].All; a.Answered != 2 || !reflect.DeepEqual(a.Failed, want) {
+			t.Errorf("%d answered, failed %v, want %v", a.Answered, a.Failed, want)
 		}
-		return true
-	}}
-	defer close(hang)
-	c := quick()
-	c.Warmup, c.Requests, c.Runs, c.Timeout = 0, 12, 1, 300*time.Millisecond
-	r := run(t, c, serve(t, f))
-	want := map[string]int{"429": 2, "cut off": 2, "malformed": 2, "500": 2, "timeout": 2}
-	if a := r.Servers[0].All; a.Answered != 2 || !reflect.DeepEqual(a.Failed, want) {
-		t.Errorf("%d answered, failed %v, want %v", a.Answered, a.Failed, want)
-	}
-	if err := r.Unanswered(); err != nil {
-		t.Error(err)
-	}
+		if err := r.Unanswered(); err != nil {
+			t.Error(err)
+		}
+	})
 }
 
 // A server that answers nothing has no times, and is an error beside those that answer.
 func TestServersWithoutAnswersAreNamed(t *testing.T) {
-	mute, c := serve(t, &fake{odd: func(w http.ResponseWriter, r *http.Request, _ int64) bool {
-		_, _ = io.WriteString(w, "hello")
-		return true
-	}}), quick()
-	c.Warmup, c.Requests, c.Runs, mute.Name = 0, 3, 1, "mute"
-	r := run(t, c, serve(t, &fake{}), mute)
-	if err := r.Unanswered(); err == nil || err.Error() != fmt.Sprintf("mute, 4 clients: no answer from %s: cut off: 3", mute.URL) {
-		t.Error(err)
-	}
-	if rows := r.Table().Cells; strings.Contains(strings.Join(rows[0][6:14], " "), "–") || strings.Join(rows[1][6:14], "") != strings.Repeat("–", 8) {
-		t.Errorf("%q", rows)
-	}
+	synctest.Test(t, func(t *testing.T) {
+		var ws wires
+		mute, c := ws.serve(t, &fake{odd: func(w http.ResponseWriter, r *http.Request, _ int64) bool {
+			_, _ = io.WriteString(w, "hello")
+			return true
+		}}), ws.quick()
+		c.Warmup, c.Requests, c.Runs, mute.Name = 0, 3, 1, "mute"
+		r := run(t, c, ws.serve(t, &fake{}), mute)
+		if err := r.Unanswered(); err == nil || err.Error() != fmt.Sprintf("mute, 4 clients: no answer from %s: cut off: 3", mute.URL) {
+			t.Error(err)
+		}
+		if rows := r.Table().Cells; strings.Contains(strings.Join(rows[0][6:14], " "), "–") || strings.Join(rows[1][6:14], "") != strings.Repeat("–", 8) {
+			t.Errorf("%q", rows)
+		}
+	})
 }
 
 // Requests of an open loop do not wait for answers: here none has one until all have come.
 func TestAnOpenLoopWaitsForNobody(t *testing.T) {
-	const n = 20
-	c := quick()
-	c.Requests, c.Runs, c.Warmup = n, 1, 0
-	measure := func(c load.Config) int {
-		all := make(chan struct{})
-		f := &fake{odd: func(_ http.ResponseWriter, r *http.Request, seen int64) bool {
-			if seen == n {
-				close(all)
-			}
-			select {
-			case <-all:
-			case <-r.Context().Done():
-			}
-			return false
-		}}
-		return run(t, c, serve(t, f)).Servers[0].All.Answered
-	}
-	c.Rate, c.Clients = 500, 0
-	if got := measure(c); got != n {
-		t.Errorf("%d of %d are answered", got, n)
-	}
-	c.Rate, c.Arrivals = 0, make([]time.Duration, n)
-	if got := measure(c); got != n {
-		t.Errorf("%d of %d that come at once are answered", got, n)
-	}
-	c.Arrivals, c.Clients, c.Timeout = nil, n-1, 200*time.Millisecond // one too few for a closed loop
-	if got := measure(c); got == n {
-		t.Error("a closed loop did not wait for answers")
-	}
+	synctest.Test(t, func(t *testing.T) {
+		var ws wires
+		const n = 20
+		c := ws.quick()
+		c.Requests, c.Runs, c.Warmup = n, 1, 0
+		measure := func(c load.Config) int {
+			all := make(chan struct{})
+			f := &fake{odd: func(_ http.ResponseWriter, r *http.Request, seen int64) bool {
+				if seen == n {
+					close(all)
+				}
+				select {
+				case <-all:
+				case <-r.Context().Done():
+				}
+				return false
+			}}
+			return run(t, c, ws.serve(t, f)).Servers[0].All.Answered
+		}
+		c.Rate, c.Clients = 500, 0
+		if got := measure(c); got != n {
+			t.Errorf("%d of %d are answered", got, n)
+		}
+		c.Rate, c.Arrivals = 0, make([]time.Duration, n)
+		if got := measure(c); got != n {
+			t.Errorf("%d of %d that come at once are answered", got, n)
+		}
+		c.Arrivals, c.Clients, c.Timeout = nil, n-1, 200*time.Millisecond // one too few for a closed loop
+		if got := measure(c); got == n {
+			t.Error("a closed loop did not wait for answers")
+		}
+	})
 }
 
 func TestServersThatCannotBeMeasuredAreErrors(t *testing.T) {
-	c := quick()
-	none := func(string, int) {}
-	prompts := []load.Prompt{{Text: "x"}}
-	for want, s := range map[string]load.Server{
-		"http://HOST":     {Name: "a", URL: "127.0.0.1:80"},
-		"list the models": {Name: "a", URL: "http://127.0.0.1:1/v1"},
-	} {
-		if _, err := c.Run(t.Context(), []load.Server{s}, prompts, none); err == nil || !strings.Contains(err.Error(), want) {
-			t.Errorf("%+v: %v", s, err)
+	synctest.Test(t, func(t *testing.T) {
+		var ws wires
+		c := ws.quick()
+		none := func(string, int) {}
+		prompts := []load.Prompt{{Text: "x"}}
+		for want, s := range map[string]load.Server{
+			"http://HOST":     {Name: "a", URL: "127.0.0.1:80"},
+			"list the models": {Name: "a", URL: "http://127.0.0.1:1/v1"},
+		} {
+			if _, err := c.Run(t.Context(), []load.Server{s}, prompts, none); err == nil || !strings.Contains(err.Error(), want) {
+				t.Errorf("%+v: %v", s, err)
+			}
 		}
-	}
-	if _, err := c.Run(t.Context(), nil, prompts, none); err == nil {
-		t.Error("no server is measured")
-	}
-	ctx, cancel := context.WithCancel(t.Context())
-	f := &fake{odd: func(http.ResponseWriter, *http.Request, int64) bool { cancel(); return false }}
-	if _, err := c.Run(ctx, []load.Server{serve(t, f)}, prompts, none); err == nil {
-		t.Error("an interrupted run has a result")
-	}
-	for want, change := range map[string]func(*load.Config){
-		"rate":    func(c *load.Config) { c.Rate = -1 },
-		"clients": func(c *load.Config) { c.Clients = 0 },
-		"runs":    func(c *load.Config) { c.Runs = 0 },
-		"arrival": func(c *load.Config) { c.Arrivals = make([]time.Duration, 3) },
-		"tokens":  func(c *load.Config) { c.MaxTokens = 0 },
-		"timeout": func(c *load.Config) { c.Timeout = 0 },
-	} {
-		c := quick()
-		if change(&c); c.Validate() == nil || !strings.Contains(c.Validate().Error(), want) {
-			t.Errorf("%s: %v", want, c.Validate())
+		if _, err := c.Run(t.Context(), nil, prompts, none); err == nil {
+			t.Error("no server is measured")
 		}
-	}
+		ctx, cancel := context.WithCancel(t.Context())
+		f := &fake{odd: func(http.ResponseWriter, *http.Request, int64) bool { cancel(); return false }}
+		if _, err := c.Run(ctx, []load.Server{ws.serve(t, f)}, prompts, none); err == nil {
+			t.Error("an interrupted run has a result")
+		}
+		for want, change := range map[string]func(*load.Config){
+			"rate":    func(c *load.Config) { c.Rate = -1 },
+			"clients": func(c *load.Config) { c.Clients = 0 },
+			"runs":    func(c *load.Config) { c.Runs = 0 },
+			"arrival": func(c *load.Config) { c.Arrivals = make([]time.Duration, 3) },
+			"tokens":  func(c *load.Config) { c.MaxTokens = 0 },
+			"timeout": func(c *load.Config) { c.Timeout = 0 },
+		} {
+			c := ws.quick()
+			if change(&c); c.Validate() == nil || !strings.Contains(c.Validate().Error(), want) {
+				t.Errorf("%s: %v", want, c.Validate())
+			}
+		}
+	})
 }
 
 func TestEachLoadHasAConfiguration(t *testing.T) {
-	c := quick()
+	var ws wires
+	c := ws.quick()
 	all, err := c.Each([]int{1, 4}, nil)
 	if err != nil || len(all) != 2 || all[1].Clients != 4 || all[1].Open() || all[1].Requests != c.Requests {
 		t.Errorf("%+v, %v", all, err)
