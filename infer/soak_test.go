@@ -3,9 +3,11 @@ package infer_test
 import (
 	"context"
 	"errors"
+	"math"
 	"math/rand/v2"
 	"runtime"
 	"testing"
+	"time"
 
 	"talf/compute"
 	"talf/compute/cpu"
@@ -52,7 +54,11 @@ func TestThousandsOfRequestsLeaveNothing(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
+	g0, h0, b0 := math.MaxInt, uint64(0), 0
 	state := func() (goroutines int, heap uint64, blocks int) {
+		for looks := 0; runtime.NumGoroutine() > g0 && looks < 1000; looks++ {
+			time.Sleep(time.Millisecond) // one that is done still exists for a moment
+		}
 		runtime.GC()
 		runtime.GC()
 		var m runtime.MemStats
@@ -63,7 +69,7 @@ func TestThousandsOfRequestsLeaveNothing(t *testing.T) {
 	for i := range 1000 {
 		one(i)
 	}
-	g0, h0, b0 := state()
+	g0, h0, b0 = state()
 	for i := 1000; i < requests; i++ {
 		one(i)
 	}

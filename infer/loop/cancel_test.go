@@ -8,6 +8,7 @@ import (
 	"slices"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"talf/infer"
@@ -291,61 +292,63 @@ func (b *breaking) Close(id infer.SeqID) {
 // A target that panics when it closes a sequence ends the loop, and every request: those that it has
 // answered with their answers.
 func TestAPanicWhileRequestsAreClosedEndsThemAll(t *testing.T) {
-	for name, x := range map[string]struct {
-		left  int
-		admit bool // the last request is cancelled while it is admitted
-		all   bool // all are cancelled
-	}{
-		"the first of those that are done":    {left: 1},
-		"the last":                            {left: 3},
-		"the second of those cancelled":       {left: 2, all: true},
-		"one cancelled while it was admitted": {left: 1, admit: true},
-	} {
-		w := &breaking{newWorld(0), x.left}
-		l := start(t, w, loop.Default())
-		var hs []*loop.Handle
-		var wants [][]int32
-		// The second goes on longer than the others.
-		for i, tokens := range []int{3, 9, 3, 3} {
-			req, want := hooked(t, uint64(i), func(phase string) {
-				switch {
-				case phase == "admit" && x.admit && i == 3:
-					hs[i].Cancel(nil)
-				case phase == "verify" && x.all && i == 0:
-					for _, h := range hs {
-						h.Cancel(nil)
+	synctest.Test(t, func(t *testing.T) {
+		for name, x := range map[string]struct {
+			left  int
+			admit bool // the last request is cancelled while it is admitted
+			all   bool // all are cancelled
+		}{
+			"the first of those that are done":    {left: 1},
+			"the last":                            {left: 3},
+			"the second of those cancelled":       {left: 2, all: true},
+			"one cancelled while it was admitted": {left: 1, admit: true},
+		} {
+			w := &breaking{newWorld(0), x.left}
+			l := start(t, w, loop.Default())
+			var hs []*loop.Handle
+			var wants [][]int32
+			// The second goes on longer than the others.
+			for i, tokens := range []int{3, 9, 3, 3} {
+				req, want := hooked(t, uint64(i), func(phase string) {
+					switch {
+					case phase == "admit" && x.admit && i == 3:
+						hs[i].Cancel(nil)
+					case phase == "verify" && x.all && i == 0:
+						for _, h := range hs {
+							h.Cancel(nil)
+						}
 					}
+				}, tokens, int32(i))
+				req.Drafter.(hookedDrafter).Drafter.(*drafttest.Oracle).Depth = 1
+				h, err := l.Submit(t.Context(), req, loop.Options{})
+				if err != nil {
+					t.Fatal(err)
 				}
-			}, tokens, int32(i))
-			req.Drafter.(hookedDrafter).Drafter.(*drafttest.Oracle).Depth = 1
-			h, err := l.Submit(t.Context(), req, loop.Options{})
-			if err != nil {
-				t.Fatal(err)
+				hs, wants = append(hs, h), append(wants, want)
 			}
-			hs, wants = append(hs, h), append(wants, want)
-		}
-		running(t, l)
-		for i, h := range hs {
-			select {
-			case <-h.Done():
-			case <-time.After(20 * time.Second):
-				t.Fatalf("%s: request %d does not end", name, i)
+			running(t, l)
+			for i, h := range hs {
+				select {
+				case <-h.Done():
+				case <-time.After(20 * time.Second):
+					t.Fatalf("%s: request %d does not end", name, i)
+				}
+				s, err := h.Result()
+				var reason infer.Reason
+				if s != nil {
+					reason, _ = s.Done()
+				}
+				switch {
+				case err == nil && reason == infer.Length && slices.Equal(s.Tokens(), wants[i]):
+				case errors.Is(err, context.Canceled) && (x.all || x.admit && i == 3):
+				case errors.Is(err, loop.ErrBroken) && errors.Is(err, errPlanted) && (s == nil || reason == infer.Failed):
+				default:
+					t.Errorf("%s: request %d: reason %q, error %v", name, i, reason, err)
+				}
 			}
-			s, err := h.Result()
-			var reason infer.Reason
-			if s != nil {
-				reason, _ = s.Done()
-			}
-			switch {
-			case err == nil && reason == infer.Length && slices.Equal(s.Tokens(), wants[i]):
-			case errors.Is(err, context.Canceled) && (x.all || x.admit && i == 3):
-			case errors.Is(err, loop.ErrBroken) && errors.Is(err, errPlanted) && (s == nil || reason == infer.Failed):
-			default:
-				t.Errorf("%s: request %d: reason %q, error %v", name, i, reason, err)
+			if _, err := l.Submit(t.Context(), request(t, 9, 1), loop.Options{}); !errors.Is(err, loop.ErrBroken) {
+				t.Errorf("%s: a later request: %v", name, err)
 			}
 		}
-		if _, err := l.Submit(t.Context(), request(t, 9, 1), loop.Options{}); !errors.Is(err, loop.ErrBroken) {
-			t.Errorf("%s: a later request: %v", name, err)
-		}
-	}
+	})
 }

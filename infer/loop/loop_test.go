@@ -540,29 +540,31 @@ func TestCancellingEndsAPassThatNobodyWaitsFor(t *testing.T) {
 
 // A request that is cancelled in the very step that ends it leaves no pass cut short behind.
 func TestARequestMayEndInTheStepInWhichItIsCancelled(t *testing.T) {
-	l := start(t, newWorld(0), loop.Default())
-	running(t, l)
-	var h *loop.Handle
-	submitted := make(chan struct{})
-	req := request(t, 3, 1)
-	req.Processor = cancels{last: 3, now: func() { <-submitted; h.Cancel(nil) }}
-	h, err := l.Submit(t.Context(), req, loop.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	close(submitted)
-	if s, err := h.Result(); err != nil || len(s.Tokens()) != 3 {
-		t.Errorf("%v, %d tokens", err, len(s.Tokens()))
-	}
-	h, err = l.Submit(t.Context(), request(t, 3, 2), loop.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
-	defer cancel()
-	if _, reason, err := read(ctx, h); err != nil || reason != infer.Length {
-		t.Errorf("the next request: reason %q, %v", reason, err)
-	}
+	synctest.Test(t, func(t *testing.T) {
+		l := start(t, newWorld(0), loop.Default())
+		running(t, l)
+		var h *loop.Handle
+		submitted := make(chan struct{})
+		req := request(t, 3, 1)
+		req.Processor = cancels{last: 3, now: func() { <-submitted; h.Cancel(nil) }}
+		h, err := l.Submit(t.Context(), req, loop.Options{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		close(submitted)
+		if s, err := h.Result(); err != nil || len(s.Tokens()) != 3 {
+			t.Errorf("%v, %d tokens", err, len(s.Tokens()))
+		}
+		h, err = l.Submit(t.Context(), request(t, 3, 2), loop.Options{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+		defer cancel()
+		if _, reason, err := read(ctx, h); err != nil || reason != infer.Length {
+			t.Errorf("the next request: reason %q, %v", reason, err)
+		}
+	})
 }
 
 // cancels calls now when a token is chosen after so many others.
@@ -662,57 +664,52 @@ func TestAPanicOfTheTargetEndsTheLoop(t *testing.T) {
 	}
 }
 
-// Close ends everything, whoever runs the loop, and leaves no goroutine.
+// Close ends everything, whoever runs the loop, and leaves no goroutine: the bubble would say so.
 func TestCloseEndsEverything(t *testing.T) {
-	before := runtime.NumGoroutine()
-	for _, leading := range []bool{false, true} {
-		w := newWorld(0)
-		l := start(t, w, loop.Config{MaxRunning: 2, MaxQueue: 9})
-		var wg sync.WaitGroup
-		if !leading {
-			wg.Go(func() { _ = l.Run(context.Background()) })
-		}
-		var hs []*loop.Handle
-		for range 6 {
-			ctx, cancel := context.WithCancel(t.Context())
-			defer cancel()
-			req := request(t, 400, 1)
-			req.Trace = func(infer.Round) error { time.Sleep(time.Millisecond); return nil } // none ends by itself
-			h, err := l.Submit(ctx, req, loop.Options{MaxWait: time.Hour})
-			if err != nil {
+	synctest.Test(t, func(t *testing.T) {
+		for _, leading := range []bool{false, true} {
+			w := newWorld(0)
+			l := start(t, w, loop.Config{MaxRunning: 2, MaxQueue: 9})
+			var wg sync.WaitGroup
+			if !leading {
+				wg.Go(func() { _ = l.Run(context.Background()) })
+			}
+			var hs []*loop.Handle
+			for range 6 {
+				ctx, cancel := context.WithCancel(t.Context())
+				defer cancel()
+				req := request(t, 400, 1)
+				req.Trace = func(infer.Round) error { time.Sleep(time.Millisecond); return nil } // none ends by itself
+				h, err := l.Submit(ctx, req, loop.Options{MaxWait: time.Hour})
+				if err != nil {
+					t.Fatal(err)
+				}
+				hs = append(hs, h)
+				if leading {
+					wg.Go(func() { _, _ = h.Wait(nil) })
+				}
+			}
+			time.Sleep(10 * time.Millisecond)
+			if l.Stats().Passes == 0 {
+				t.Error("nothing runs")
+			}
+			if err := l.Close(); err != nil {
 				t.Fatal(err)
 			}
-			hs = append(hs, h)
-			if leading {
-				wg.Go(func() { _, _ = h.Wait(nil) })
+			wg.Wait()
+			for i, h := range hs {
+				if _, err := h.Result(); !errors.Is(err, loop.ErrClosed) {
+					t.Errorf("request %d: %v", i, err)
+				}
+			}
+			if _, err := l.Submit(t.Context(), request(t, 1, 1), loop.Options{}); !errors.Is(err, loop.ErrClosed) {
+				t.Errorf("a later request: %v", err)
+			}
+			if err := l.Close(); err != nil {
+				t.Error(err)
 			}
 		}
-		for l.Stats().Passes == 0 {
-			runtime.Gosched()
-		}
-		if err := l.Close(); err != nil {
-			t.Fatal(err)
-		}
-		wg.Wait()
-		for i, h := range hs {
-			if _, err := h.Result(); !errors.Is(err, loop.ErrClosed) {
-				t.Errorf("request %d: %v", i, err)
-			}
-		}
-		if _, err := l.Submit(t.Context(), request(t, 1, 1), loop.Options{}); !errors.Is(err, loop.ErrClosed) {
-			t.Errorf("a later request: %v", err)
-		}
-		if err := l.Close(); err != nil {
-			t.Error(err)
-		}
-	}
-	for range 100 {
-		if runtime.NumGoroutine() <= before {
-			return
-		}
-		time.Sleep(time.Millisecond)
-	}
-	t.Errorf("%d goroutines before, %d after", before, runtime.NumGoroutine())
+	})
 }
 
 // An error of emit cancels its request and is what Wait returns.

@@ -76,6 +76,13 @@ func (c *core) open() int {
 	return c.opened - c.closed
 }
 
+// ever is the number of answers that were opened.
+func (c *core) ever() int {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.opened
+}
+
 type answer struct {
 	c     *core
 	i     int

@@ -371,16 +371,12 @@ func TestTrainSavesThoughNobodyReads(t *testing.T) {
 			ended := make(chan error, 1)
 			go func() { ended <- c.Wait() }()
 			steps := filepath.Join(dir, "metrics.jsonl")
-			late := time.After(time.Minute)
 			for waiting := true; waiting; { // until some are done
 				b, err := os.ReadFile(steps)
 				waiting = err != nil || strings.Count(string(b), "\n") <= 2
 				select {
 				case err := <-ended:
 					t.Fatalf("the run ended before it was interrupted: %v", err)
-				case <-late:
-					_ = c.Process.Kill()
-					t.Fatalf("no steps after a minute: %q", b)
 				case <-time.After(5 * time.Millisecond):
 				}
 			}
@@ -392,12 +388,7 @@ func TestTrainSavesThoughNobodyReads(t *testing.T) {
 					t.Fatal(err)
 				}
 			}
-			select {
-			case <-ended: // the exit code shows it
-			case <-time.After(time.Minute):
-				_ = c.Process.Kill()
-				t.Fatal("the run goes on after its signals")
-			}
+			<-ended // or Command kills it, in minutes; the exit code shows it
 			if got := c.ProcessState.ExitCode(); got != command.ExitInterrupted {
 				t.Errorf("%v, want exit code %d", c.ProcessState, command.ExitInterrupted)
 			}

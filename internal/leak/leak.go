@@ -15,25 +15,29 @@ import (
 // context's end has to reach the others.
 const patience = 5 * time.Second
 
+// looks is how often they are looked for at least: on a busy machine they may not have run by then.
+const looks = 1000
+
 // Main is the body of TestMain:
 //
 //	func TestMain(m *testing.M) { os.Exit(leak.Main(m.Run)) }
 //
 // It runs the tests and returns their exit code, or 1 if they succeed and leave goroutines, whose
 // stacks it prints.
-func Main(run func() int) int { return check(run, os.Stderr, patience) }
+func Main(run func() int) int { return check(run, os.Stderr, patience, looks) }
 
-func check(run func() int, w io.Writer, patience time.Duration) int {
+func check(run func() int, w io.Writer, patience time.Duration, looks int) int {
 	code := run()
 	if code != 0 {
 		return code
 	}
 	var left []string
-	for begin := time.Now(); ; time.Sleep(time.Millisecond) {
+	for begin, n := time.Now(), 1; ; n++ {
 		if left = running(); len(left) == 0 {
 			return 0
 		}
-		if time.Since(begin) > patience {
+		time.Sleep(time.Millisecond)
+		if time.Since(begin) > patience && n >= looks {
 			break
 		}
 	}

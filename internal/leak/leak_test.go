@@ -18,18 +18,19 @@ func TestGoroutinesThatAreLeftAreFound(t *testing.T) {
 		t.Errorf("%d goroutines are seen, %d before", n, before)
 	}
 	var said strings.Builder
-	if code := check(func() int { return 0 }, &said, 10*time.Millisecond); code != 1 || !strings.Contains(said.String(), "leak.forever(") {
+	if code := check(func() int { return 0 }, &said, time.Millisecond, 3); code != 1 || !strings.Contains(said.String(), "leak.forever(") {
 		t.Errorf("exit %d: %s", code, &said)
 	}
 	said.Reset()
-	if code := check(func() int { return 3 }, &said, time.Hour); code != 3 || said.Len() > 0 {
+	if code := check(func() int { return 3 }, &said, time.Hour, 1); code != 3 || said.Len() > 0 {
 		t.Errorf("failed tests: exit %d: %s", code, &said)
 	}
 	close(held)
-	for begin := time.Now(); len(running()) > before; time.Sleep(time.Millisecond) {
-		if time.Since(begin) > patience {
+	for n := 0; len(running()) > before; n++ {
+		if n == 10*looks {
 			t.Fatal("a goroutine that ended is still seen")
 		}
+		time.Sleep(time.Millisecond)
 	}
 }
 

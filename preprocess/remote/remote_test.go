@@ -15,12 +15,14 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
 
 	"talf/data"
 	"talf/internal/limits"
+	"talf/internal/wire"
 	"talf/model/sample"
 	"talf/preprocess"
 )
@@ -34,27 +36,33 @@ type call struct {
 // serve starts a server that answers its n-th request, from 1.
 func serve(t *testing.T, answer func(n int, c *call, w http.ResponseWriter)) (url string, calls func() []call) {
 	t.Helper()
+	h, calls := answers(answer)
+	s := httptest.NewServer(h)
+	t.Cleanup(s.Close)
+	return s.URL, calls
+}
+
+// answers returns what serve serves, and what it was asked so far.
+func answers(answer func(n int, c *call, w http.ResponseWriter)) (h http.Handler, calls func() []call) {
 	var mu sync.Mutex
 	var all []call
-	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		b, err := io.ReadAll(r.Body)
-		if err != nil {
-			return // the client is gone
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			b, err := io.ReadAll(r.Body)
+			if err != nil {
+				return // the client is gone
+			}
+			c := call{Path: r.Method + " " + r.URL.Path, Key: r.Header.Get("Authorization")}
+			_ = json.Unmarshal(b, &c.Body)
+			mu.Lock()
+			all = append(all, c)
+			n := len(all)
+			mu.Unlock()
+			answer(n, &c, w)
+		}), func() []call {
+			mu.Lock()
+			defer mu.Unlock()
+			return append([]call(nil), all...)
 		}
-		c := call{Path: r.Method + " " + r.URL.Path, Key: r.Header.Get("Authorization")}
-		_ = json.Unmarshal(b, &c.Body)
-		mu.Lock()
-		all = append(all, c)
-		n := len(all)
-		mu.Unlock()
-		answer(n, &c, w)
-	}))
-	t.Cleanup(s.Close)
-	return s.URL, func() []call {
-		mu.Lock()
-		defer mu.Unlock()
-		return append([]call(nil), all...)
-	}
 }
 
 func write(w io.Writer, format string, args ...any) { _, _ = fmt.Fprintf(w, format, args...) }
@@ -271,36 +279,46 @@ func TestRefusalsBesideASlowAnswerLeavePromptsOut(t *testing.T) {
 	}
 }
 
-// A server that says nothing is given up after two attempts. On a busy machine a request may not even
-// have reached it by then.
+// A server that says nothing is given up after two attempts.
 func TestSilenceEnds(t *testing.T) {
-	release, last := make(chan struct{}), make(chan struct{})
-	url, calls := serve(t, func(_ int, c *call, w http.ResponseWriter) {
-		switch c.Body["prompt"] {
-		case "slow": // half of an answer
-			write(w, `{"choices":[`)
-			w.(http.Flusher).Flush()
-		case "last":
-			close(last)
+	synctest.Test(t, func(t *testing.T) {
+		var n wire.Net
+		release, last := make(chan struct{}), make(chan struct{})
+		h, calls := answers(func(_ int, c *call, w http.ResponseWriter) {
+			switch c.Body["prompt"] {
+			case "slow": // half of an answer
+				write(w, `{"choices":[`)
+				w.(http.Flusher).Flush()
+			case "last":
+				close(last)
+			}
+			<-release
+		})
+		url := n.Serve(t, h)
+		t.Cleanup(func() { close(release) }) // before the server waits for its requests
+		a := client(t, url, func(c *Config) { c.Timeout = time.Minute })
+		a.http.Transport.(*http.Transport).DialContext = n.Dial
+		for i, text := range []string{"silent", "slow"} {
+			began := time.Now()
+			_, err := a.Answer(t.Context(), &preprocess.Question{Text: text, Place: "f:1"})
+			if !errors.Is(err, context.DeadlineExceeded) || !strings.HasSuffix(err.Error(), "(2 attempts)") || len(calls()) != 2*(i+1) {
+				t.Errorf("%s: %d requests: %v", text, len(calls()), err)
+			}
+			if took := time.Since(began); took < 2*time.Minute || took > 2*time.Minute+time.Second {
+				t.Errorf("%s: given up after %v, want two minutes and a short wait", text, took)
+			}
 		}
-		<-release
+		ctx, cancel := context.WithCancel(t.Context())
+		go func() {
+			<-last
+			cancel()
+		}()
+		a = client(t, url, nil)
+		a.http.Transport.(*http.Transport).DialContext = n.Dial
+		if _, err := a.Answer(ctx, &preprocess.Question{Text: "last"}); !errors.Is(err, context.Canceled) {
+			t.Errorf("%v, want that it was cancelled", err)
+		}
 	})
-	t.Cleanup(func() { close(release) }) // before the server waits for its requests
-	a := client(t, url, func(c *Config) { c.Timeout = 50 * time.Millisecond })
-	for i, text := range []string{"silent", "slow"} {
-		_, err := a.Answer(t.Context(), &preprocess.Question{Text: text, Place: "f:1"})
-		if !errors.Is(err, context.DeadlineExceeded) || !strings.HasSuffix(err.Error(), "(2 attempts)") || len(calls()) > 2*(i+1) {
-			t.Errorf("%s: %d requests: %v", text, len(calls()), err)
-		}
-	}
-	ctx, cancel := context.WithCancel(t.Context())
-	go func() {
-		<-last
-		cancel()
-	}()
-	if _, err := client(t, url, nil).Answer(ctx, &preprocess.Question{Text: "last"}); !errors.Is(err, context.Canceled) {
-		t.Errorf("%v, want that it was cancelled", err)
-	}
 }
 
 // A network that is away for a while is no server that says nothing.

@@ -138,6 +138,11 @@ func (r *round) wait(ctx context.Context) error {
 	case <-r.done:
 		return r.err
 	case <-ctx.Done():
+	}
+	select {
+	case <-r.done: // what is done counts, though nobody looked before the end of ctx
+		return r.err
+	default:
 		return context.Cause(ctx)
 	}
 }

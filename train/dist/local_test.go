@@ -1,6 +1,7 @@
 package dist_test
 
 import (
+	"context"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -36,4 +37,22 @@ func TestAPanicInARoundIsItsMembersError(t *testing.T) {
 		})
 	}
 	all.Wait()
+}
+
+// What all members have joined and is done is no loss for one that is interrupted before it looks.
+func TestWhatIsDoneCounts(t *testing.T) {
+	members := dist.Local(2, nil)
+	for range 20 {
+		for _, m := range members {
+			m.Reduce([]float32{1})
+		}
+	}
+	if err := members[0].Wait(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	over, cancel := context.WithCancel(t.Context())
+	cancel()
+	if err := members[1].Wait(over); err != nil {
+		t.Error(err)
+	}
 }

@@ -6,9 +6,7 @@ import (
 	"fmt"
 	"io"
 	"math"
-	"net"
 	"net/http"
-	"net/http/httptest"
 	"reflect"
 	"strings"
 	"sync"
@@ -18,6 +16,7 @@ import (
 	"time"
 
 	"talf/infer/bench/load"
+	"talf/internal/wire"
 )
 
 // A fake server answers with two pieces of text; every fifth request in a way of its own.
@@ -67,68 +66,14 @@ func (f *fake) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	send(`data: [DONE]`)
 }
 
-// wires are the listeners of servers that clients of the same bubble of time reach without a network: what a
-// client waits for is then known, and time stands still while anybody works.
-type wires struct{ servers map[string]*wire }
-
-// A wire is one server's listener.
-type wire struct {
-	name  string
-	calls chan net.Conn
-	once  sync.Once
-	ended chan struct{}
-}
-
-func (w *wire) Network() string { return "wire" }
-func (w *wire) String() string  { return w.name }
-func (w *wire) Addr() net.Addr  { return w }
-
-func (w *wire) Accept() (net.Conn, error) {
-	select {
-	case c := <-w.calls:
-		return c, nil
-	case <-w.ended:
-		return nil, net.ErrClosed
-	}
-}
-
-func (w *wire) Close() error {
-	w.once.Do(func() { close(w.ended) })
-	return nil
-}
-
-func (ws *wires) dial(ctx context.Context, network, address string) (net.Conn, error) {
-	w := ws.servers[address]
-	if w == nil {
-		return new(net.Dialer).DialContext(ctx, network, address)
-	}
-	mine, theirs := net.Pipe()
-	select {
-	case w.calls <- theirs:
-		return mine, nil
-	case <-w.ended:
-		return nil, net.ErrClosed
-	case <-ctx.Done():
-		return nil, context.Cause(ctx)
-	}
-}
-
-func (ws *wires) serve(t *testing.T, f *fake) load.Server {
+func serve(t *testing.T, n *wire.Net, f *fake) load.Server {
 	f.t = t
-	w := &wire{name: fmt.Sprintf("fake-%d:80", len(ws.servers)), calls: make(chan net.Conn), ended: make(chan struct{})}
-	if ws.servers == nil {
-		ws.servers = map[string]*wire{}
-	}
-	ws.servers[w.name] = w
-	s := &httptest.Server{Listener: w, Config: &http.Server{Handler: f}}
-	s.Start()
-	t.Cleanup(s.Close)
-	return load.Server{Name: "fake", URL: s.URL + "/v1"}
+	return load.Server{Name: "fake", URL: n.Serve(t, f) + "/v1"}
 }
 
-func (ws *wires) quick() load.Config {
+func quick(n *wire.Net) load.Config {
 	c := load.Default()
-	c.Requests, c.Runs, c.Warmup, c.Clients, c.Timeout, c.Dial = 10, 2, 1, 4, 5*time.Second, ws.dial
+	c.Requests, c.Runs, c.Warmup, c.Clients, c.Timeout, c.Dial = 10, 2, 1, 4, 5*time.Second, n.Dial
 	return c
 }
 
@@ -144,13 +89,13 @@ func run(t *testing.T, c load.Config, servers ...load.Server) *load.Report {
 
 func TestAnswersAreMeasured(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		var ws wires
+		var lan wire.Net
 		f, g := &fake{}, &fake{}
-		s := ws.serve(t, f)
+		s := serve(t, &lan, f)
 		s.Key = "secret"
-		second := ws.serve(t, g)
+		second := serve(t, &lan, g)
 		second.Name, second.Model = "other", "named"
-		r := run(t, ws.quick(), s, second)
+		r := run(t, quick(&lan), s, second)
 		a := r.Servers[0].All
 		if a.Answered != 20 || len(a.Failed) != 0 || a.AnswerTokens != 80 || a.PromptTokens != 200 || a.CachedTokens != 60 || r.Servers[0].Model != "tiny" {
 			t.Errorf("%+v", a)
@@ -202,7 +147,7 @@ func TestAnswersAreMeasured(t *testing.T) {
 
 func TestFailuresAreCountedByKind(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		var ws wires
+		var lan wire.Net
 		hang := make(chan struct{})
 		f := &fake{odd: func(w http.ResponseWriter, r *http.Request, n int64) bool {
 			switch n % 6 {
@@ -225,9 +170,9 @@ func TestFailuresAreCountedByKind(t *testing.T) {
 			return true
 		}}
 		defer close(hang)
-		c := ws.quick()
+		c := quick(&lan)
 		c.Warmup, c.Requests, c.Runs, c.Timeout = 0, 12, 1, 300*time.Millisecond
-		r := run(t, c, ws.serve(t, f))
+		r := run(t, c, serve(t, &lan, f))
 		want := map[string]int{"429": 2, "cut off": 2, "malformed": 2, "500": 2, "timeout": 2}
 		if a := r.Servers[0].All; a.Answered != 2 || !reflect.DeepEqual(a.Failed, want) {
 			t.Errorf("%d answered, failed %v, want %v", a.Answered, a.Failed, want)
@@ -241,13 +186,13 @@ func TestFailuresAreCountedByKind(t *testing.T) {
 // A server that answers nothing has no times, and is an error beside those that answer.
 func TestServersWithoutAnswersAreNamed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		var ws wires
-		mute, c := ws.serve(t, &fake{odd: func(w http.ResponseWriter, r *http.Request, _ int64) bool {
+		var lan wire.Net
+		mute, c := serve(t, &lan, &fake{odd: func(w http.ResponseWriter, r *http.Request, _ int64) bool {
 			_, _ = io.WriteString(w, "hello")
 			return true
-		}}), ws.quick()
+		}}), quick(&lan)
 		c.Warmup, c.Requests, c.Runs, mute.Name = 0, 3, 1, "mute"
-		r := run(t, c, ws.serve(t, &fake{}), mute)
+		r := run(t, c, serve(t, &lan, &fake{}), mute)
 		if err := r.Unanswered(); err == nil || err.Error() != fmt.Sprintf("mute, 4 clients: no answer from %s: cut off: 3", mute.URL) {
 			t.Error(err)
 		}
@@ -260,9 +205,9 @@ func TestServersWithoutAnswersAreNamed(t *testing.T) {
 // Requests of an open loop do not wait for answers: here none has one until all have come.
 func TestAnOpenLoopWaitsForNobody(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		var ws wires
+		var lan wire.Net
 		const n = 20
-		c := ws.quick()
+		c := quick(&lan)
 		c.Requests, c.Runs, c.Warmup = n, 1, 0
 		measure := func(c load.Config) int {
 			all := make(chan struct{})
@@ -276,7 +221,7 @@ func TestAnOpenLoopWaitsForNobody(t *testing.T) {
 				}
 				return false
 			}}
-			return run(t, c, ws.serve(t, f)).Servers[0].All.Answered
+			return run(t, c, serve(t, &lan, f)).Servers[0].All.Answered
 		}
 		c.Rate, c.Clients = 500, 0
 		if got := measure(c); got != n {
@@ -295,8 +240,8 @@ func TestAnOpenLoopWaitsForNobody(t *testing.T) {
 
 func TestServersThatCannotBeMeasuredAreErrors(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		var ws wires
-		c := ws.quick()
+		var lan wire.Net
+		c := quick(&lan)
 		none := func(string, int) {}
 		prompts := []load.Prompt{{Text: "x"}}
 		for want, s := range map[string]load.Server{
@@ -312,7 +257,7 @@ func TestServersThatCannotBeMeasuredAreErrors(t *testing.T) {
 		}
 		ctx, cancel := context.WithCancel(t.Context())
 		f := &fake{odd: func(http.ResponseWriter, *http.Request, int64) bool { cancel(); return false }}
-		if _, err := c.Run(ctx, []load.Server{ws.serve(t, f)}, prompts, none); err == nil {
+		if _, err := c.Run(ctx, []load.Server{serve(t, &lan, f)}, prompts, none); err == nil {
 			t.Error("an interrupted run has a result")
 		}
 		for want, change := range map[string]func(*load.Config){
@@ -323,7 +268,7 @@ func TestServersThatCannotBeMeasuredAreErrors(t *testing.T) {
 			"tokens":  func(c *load.Config) { c.MaxTokens = 0 },
 			"timeout": func(c *load.Config) { c.Timeout = 0 },
 		} {
-			c := ws.quick()
+			c := quick(&lan)
 			if change(&c); c.Validate() == nil || !strings.Contains(c.Validate().Error(), want) {
 				t.Errorf("%s: %v", want, c.Validate())
 			}
@@ -332,8 +277,8 @@ func TestServersThatCannotBeMeasuredAreErrors(t *testing.T) {
 }
 
 func TestEachLoadHasAConfiguration(t *testing.T) {
-	var ws wires
-	c := ws.quick()
+	var lan wire.Net
+	c := quick(&lan)
 	all, err := c.Each([]int{1, 4}, nil)
 	if err != nil || len(all) != 2 || all[1].Clients != 4 || all[1].Open() || all[1].Requests != c.Requests {
 		t.Errorf("%+v, %v", all, err)

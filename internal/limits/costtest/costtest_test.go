@@ -43,7 +43,7 @@ func TestCostsBeyondTheBoundFail(t *testing.T) {
 	}{
 		"cheap": {"", func(context.Context) {}},
 		"slow": {"processor time", func(context.Context) {
-			spin(costtest.CPU, 60*time.Millisecond) // far from what is taken for a hang, on a busy machine too
+			spin(costtest.CPU, 60*time.Millisecond)
 		}},
 		"large":  {"MB of memory", func(context.Context) { sink = append(sink, make([]byte, 32<<20)) }},
 		"panics": {"panic: oh", func(context.Context) { panic("oh") }},
