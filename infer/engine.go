@@ -102,7 +102,7 @@ func (e *Engine) Open(req Request) (*Sequence, error) {
 		req.Source = nil
 	}
 	e.next++
-	s := &Sequence{id: e.next, req: req, prompt: len(req.Prompt), maxLen: shape.MaxLen, opened: e.now()}
+	s := &Sequence{id: e.next, req: req, prompt: len(req.Prompt), maxLen: shape.MaxLen, turn: shape.Switch, opened: e.now()}
 	most := min(req.MaxTokens, shape.MaxLen-len(req.Prompt))
 	s.tokens = append(make([]int32, 0, len(req.Prompt)+most+e.Config.MaxNodes), req.Prompt...)
 	s.eos = req.EOS
@@ -112,10 +112,10 @@ func (e *Engine) Open(req Request) (*Sequence, error) {
 	if req.NoEOS {
 		s.eos = nil
 	}
-	s.text.stops = req.Stop
+	s.text.Stops = req.Stop
 	var err error
 	if req.Detok != nil {
-		if s.text.detok, err = callDetok(req.Detok); err != nil {
+		if s.text.Detok, err = callDetok(req.Detok); err != nil {
 			return nil, err
 		}
 	}
@@ -164,6 +164,7 @@ func (e *Engine) open(s *Sequence) error {
 	if err := e.brokenErr(s.req.Source); err != nil {
 		s.forsake(err)
 	}
+	s.owner = e.owner(s.req.Tenant, s.tokens)
 	// The last token is the next root, so it is never taken from a prefix.
 	keep, err := len(s.tokens)-1, error(nil)
 	if s.traits.Harvest && !s.traits.Keeps || s.req.PromptLogProbs {

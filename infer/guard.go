@@ -133,7 +133,7 @@ func (s *Sequence) callEnded() (err error) {
 // callAdd detokenizes a token.
 func (s *Sequence) callAdd(token int32) (stopped bool, err error) {
 	defer guard("detokenize", &err)
-	return s.text.add(token), nil
+	return s.text.Add(token), nil
 }
 
 // callComplete asks a processor that can tell whether the output is complete.
@@ -148,7 +148,7 @@ func (s *Sequence) callComplete() (ended bool, err error) {
 // callEnd adds the rest of the text.
 func (s *Sequence) callEnd(stopped bool) (err error) {
 	defer guard("detokenize", &err)
-	s.text.end(stopped)
+	s.text.End(stopped)
 	return nil
 }
 

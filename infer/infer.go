@@ -94,7 +94,16 @@ type Scores interface {
 type Shape struct {
 	Vocab  int
 	MaxLen int     // positions; no sequence grows longer
+	Switch int     // tokens of a text, root included, beyond which it is read again, since all positions are others then; 0: none
 	EOS    []int32 // tokens that end a sequence
+}
+
+// Unswitched returns the shape of a target whose texts end where they would be read again.
+func (s Shape) Unswitched() Shape {
+	if s.Switch > 0 {
+		s.MaxLen, s.Switch = min(s.MaxLen, s.Switch), 0
+	}
+	return s
 }
 
 // A Job is one tree to score below a sequence's committed positions.

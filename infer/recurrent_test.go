@@ -18,12 +18,18 @@ import (
 
 // Dialogues over a target with recurrent layers, or with windows in some layers, drafted by the same model, by tables or not at all, several at once
 // in a small pool, preempted and continued from kept prefixes, are those of plain decoding. A prefix is used up to
-// where there is a state or a window, and all of these are given back.
+// where there is a state or a window, and all of these are given back. So are dialogues that grow beyond the length at which
+// longrope turns all positions otherwise.
 func TestDialoguesAreThoseOfPlainDecodingWhereverTheyGoOn(t *testing.T) {
 	windows := modeltest.Of("gemma3_text")
 	windows.Layers = 5 // in as many groups with blocks of their own
 	t.Run("recurrent layers", func(t *testing.T) { dialogues(t, modeltest.Of("qwen3_next"), 30) })
 	t.Run("windows", func(t *testing.T) { dialogues(t, windows, 90) })
+	long := modeltest.Of("phi3")
+	long.Original = 70 // turns begin on either side
+	t.Run("longrope and windows", func(t *testing.T) { dialogues(t, long, 60) })
+	long.Window = 0
+	t.Run("longrope", func(t *testing.T) { dialogues(t, long, 60) })
 }
 
 func dialogues(t *testing.T, conf modeltest.Config, blocks int) {

@@ -6,6 +6,8 @@ import (
 	"slices"
 	"time"
 
+	"talf/infer/prefix"
+	"talf/infer/stop"
 	"talf/model"
 	"talf/tree"
 )
@@ -16,14 +18,16 @@ type Sequence struct {
 	req      Request
 	eos      []int32
 	maxLen   int
+	turn     int     // the target's Shape.Switch
 	tokens   []int32 // prompt and output; the last is the next root
 	prompt   int
-	done     int  // tokens in the target's KV store
-	seen     int  // tokens that the drafter has observed or will never see
-	out      bool // it holds nothing in the target and its source, and has to begin again
+	done     int          // tokens in the target's KV store
+	seen     int          // tokens that the drafter has observed or will never see
+	owner    prefix.Owner // of what it holds in the target and its source
+	out      bool         // it holds nothing in the target and its source, and has to begin again
 	reason   Reason
 	err      error
-	text     textStream
+	text     stop.Stream
 	stats    Stats
 	opened   time.Time
 	draft    *sequential
@@ -71,7 +75,7 @@ func (s *Sequence) Prompt() []int32 { return slices.Clip(s.tokens[:s.prompt]) }
 
 // Text returns the text of the output without the stop string. It is empty without
 // Detok.
-func (s *Sequence) Text() string { return s.text.text }
+func (s *Sequence) Text() string { return s.text.Text }
 
 // Done reports whether the sequence has ended, and why.
 func (s *Sequence) Done() (Reason, bool) { return s.reason, s.reason != "" }
@@ -133,6 +137,11 @@ func (s *Sequence) fail(err error) {
 	}
 }
 
+// outgrown reports whether what the sequence holds is that of a short text, and its next root makes it a long one.
+func (s *Sequence) outgrown() bool {
+	return s.turn > 0 && len(s.tokens) > s.turn && !s.owner.Long && !s.out && s.reason == ""
+}
+
 // nodes returns the bound on the sequence's trees.
 func (s *Sequence) nodes(most int) int {
 	if n := s.req.MaxNodes; n > 0 {
@@ -160,15 +169,18 @@ func (s *Sequence) beginRound(maxNodes int) {
 	if s.plainly = s.alone; s.plainly != nil {
 		return
 	}
-	// A round emits its accepted nodes and one more token.
-	if s.req.Drafter == nil || left < 2 || maxNodes < 2 {
+	depth := left - 1 // a round emits its accepted nodes and one more token
+	if at := len(s.tokens); at <= s.turn {
+		depth = min(depth, s.turn-at) // deeper nodes would be those of a long text, and their ancestors of a short one
+	}
+	if s.req.Drafter == nil || depth < 1 || maxNodes < 2 {
 		return
 	}
 	if s.bid.Most == 1 {
 		s.plainly = ErrBudget
 		return
 	}
-	s.prop.MaxDepth, s.prop.Prefill = left-1, s.stats.Prefill
+	s.prop.MaxDepth, s.prop.Prefill = depth, s.stats.Prefill
 	if s.traits.Defers {
 		s.prop.Backlog = s.backlog()
 	}

@@ -111,9 +111,13 @@ func (e *Engine) Step(ctx context.Context, seqs []*Sequence) error {
 	return nil
 }
 
-// reopen gives preempted sequences their places back.
+// reopen gives preempted sequences their places back, and has those read again that have become long texts.
 func (e *Engine) reopen(seqs []*Sequence) {
 	for _, s := range seqs {
+		if s.outgrown() {
+			s.out, s.growing, s.done = true, false, 0
+			e.release(s)
+		}
 		if s.out && s.reason == "" {
 			if err := e.open(s); err != nil {
 				s.fail(fmt.Errorf("begin again after a preemption: %w", err))

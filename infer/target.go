@@ -40,7 +40,7 @@ type passTop struct {
 type targetSeq struct {
 	seq    *model.Seq
 	branch *model.Branch
-	tenant string
+	of     prefix.Owner
 	tokens []int32 // committed, one per position
 	tree   []int32 // tokens of the tree last scored
 	rows   *modelRows
@@ -60,7 +60,7 @@ func (t *ModelTarget) Prefixes() *prefix.Cache[*model.Seq] { return t.kept }
 // Shape describes m.
 func (t *ModelTarget) Shape() Shape {
 	s := t.m.Spec()
-	return Shape{Vocab: s.Vocab, MaxLen: s.MaxPos, EOS: s.EOS}
+	return Shape{Vocab: s.Vocab, MaxLen: s.MaxPos, Switch: s.Rope.Switch(), EOS: s.EOS}
 }
 
 // KV describes m's pool.
@@ -74,12 +74,18 @@ func (t *ModelTarget) KV() model.KVStats {
 // ReleaseKV gives the memory that m's pool does not use back to the system.
 func (t *ModelTarget) ReleaseKV() { t.m.ReleaseKV() }
 
-// Match returns the length of the longest prefix of prompt that a closed sequence has.
-func (t *ModelTarget) Match(prompt []int32) int { return t.MatchOf("", prompt) }
+// Match returns the length of the longest prefix of prompt that a closed sequence has; 0 for models with longrope, as
+// prompt does not say whether its text is long.
+func (t *ModelTarget) Match(prompt []int32) int {
+	if t.m.Spec().Rope.Switch() > 0 {
+		return 0
+	}
+	return t.MatchOf(prefix.Owner{}, prompt)
+}
 
-// MatchOf is Match for a tenant.
-func (t *ModelTarget) MatchOf(tenant string, prompt []int32) int {
-	return t.kept.MatchOf(tenant, prompt)
+// MatchOf is Match for an owner.
+func (t *ModelTarget) MatchOf(of prefix.Owner, prompt []int32) int {
+	return t.kept.MatchOf(of, prompt)
 }
 
 // CommonPrefix returns how many leading tokens a and b share.
@@ -98,14 +104,17 @@ func (t *ModelTarget) Experts() experts.Read { return t.read.Experts() }
 
 // Open starts a sequence.
 func (t *ModelTarget) Open(id SeqID, prompt []int32, keep int) error {
-	return t.OpenOf(id, "", prompt, keep)
+	return t.OpenOf(id, prefix.Owner{Long: t.m.Spec().Long(len(prompt))}, prompt, keep)
 }
 
-// OpenOf is Open for a tenant.
-func (t *ModelTarget) OpenOf(id SeqID, tenant string, prompt []int32, keep int) error {
-	s := &targetSeq{tenant: tenant}
+// OpenOf is Open for an owner.
+func (t *ModelTarget) OpenOf(id SeqID, of prefix.Owner, prompt []int32, keep int) error {
+	if of.Long != t.m.Spec().Long(len(prompt)) {
+		return fmt.Errorf("infer: open a text of %d tokens as long: %v, but longer than %d is", len(prompt), of.Long, t.m.Spec().Rope.Switch())
+	}
+	s := &targetSeq{of: of}
 	if keep > 0 {
-		k, n := t.kept.FindOf(tenant, prompt[:keep])
+		k, n := t.kept.FindOf(of, prompt[:keep])
 		if keep > n {
 			return fmt.Errorf("infer: open with %d kept tokens, %d are there", keep, n)
 		}
@@ -113,9 +122,9 @@ func (t *ModelTarget) OpenOf(id SeqID, tenant string, prompt []int32, keep int) 
 		s.seq.Truncate(keep)
 		s.tokens, s.sound = append(s.tokens, prompt[:keep]...), keep
 	} else {
-		s.seq = t.m.NewSeq()
+		s.seq = t.m.NewSeqOf(len(prompt))
 	}
-	prefix.Mark(t.kept, tenant, prompt, keep, s.seq)
+	prefix.Mark(t.kept, of, prompt, keep, s.seq)
 	t.open[id] = s
 	return nil
 }
@@ -197,7 +206,7 @@ func (t *ModelTarget) Close(id SeqID) {
 	s.drop()
 	s.sound = s.seq.Resume(s.sound)
 	s.seq.Truncate(s.sound)
-	t.kept.PutOf(s.tenant, s.tokens[:s.sound], s.seq)
+	t.kept.PutOf(s.of, s.tokens[:s.sound], s.seq)
 }
 
 // modelRows are one segment's rows of a pass.

@@ -43,10 +43,10 @@ func TestPrefixesBelongToTenants(t *testing.T) {
 			t.Errorf("tenant %q: %d tokens of the prompt from a prefix, want %d; %v, want %v", x.tenant, s.Stats().Cached, x.cached, s.Tokens(), want)
 		}
 	}
-	if !target.Prefixes().Evict() || src.MatchOf("a", prompt) != 0 || src.MatchOf("b", prompt) == 0 {
+	if !target.Prefixes().Evict() || src.MatchOf(prefix.Owner{Tenant: "a"}, prompt) != 0 || src.MatchOf(prefix.Owner{Tenant: "b"}, prompt) == 0 {
 		t.Error("the head keeps what the target has evicted, or lost what it has not")
 	}
-	if !src.Prefixes().Evict() || target.MatchOf("b", prompt) != 0 || target.Match(prompt) == 0 {
+	if !src.Prefixes().Evict() || target.MatchOf(prefix.Owner{Tenant: "b"}, prompt) != 0 || target.Match(prompt) == 0 {
 		t.Error("the target keeps what the head has evicted, or lost what it has not")
 	}
 

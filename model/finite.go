@@ -2,14 +2,13 @@ package model
 
 import (
 	"context"
-	"encoding/binary"
 	"errors"
-	"math"
 	"slices"
 
 	"talf/compute"
 	"talf/model/arch"
 	"talf/model/internal/flaw"
+	"talf/model/internal/stored"
 )
 
 // A NonFiniteError says that a pass made logits from which no token can be chosen.
@@ -56,12 +55,7 @@ func (l *loader) packOnes() {
 	if m.can.Check != nil || m.spec.Draft {
 		return
 	}
-	v := m.Outputs()
-	b := make([]byte, 0, 4*v)
-	for range v {
-		b = binary.LittleEndian.AppendUint32(b, math.Float32bits(1))
-	}
-	m.ones.W = l.as(compute.F32, "sums of logits", []compute.Matrix{{Rows: 1, Cols: v, Type: compute.F32, Data: b}})
+	m.ones.W = l.as(compute.F32, "sums of logits", []compute.Matrix{stored.Ones(m.Outputs())})
 }
 
 // readSums fills ok without reading all logits: from the likely tokens that the pass has read, or
@@ -70,13 +64,9 @@ func (o *Output) readSums() {
 	a, n := &o.m.act, len(o.want)
 	o.ok = slices.Grow(o.ok[:0], n)[:n]
 	if b := &o.best; b.k > 0 {
-		// The most likely of V tokens has a probability of 1/V or more, except if a logit is NaN or
-		// +Inf, or all are −Inf: the sum that the probabilities are divided by is NaN then, and its
-		// logarithm is NaN or large.
-		least := -1 - float32(math.Log(float64(o.m.Outputs())))
 		for r := range o.ok {
 			o.ok[r] = true
-			if !(b.logp[r*b.k] >= least) {
+			if !flaw.Likely(b.logp[r*b.k], o.m.Outputs()) {
 				_, _, o.ok[r] = o.odd(r)
 			}
 		}
@@ -170,7 +160,7 @@ func (m *Model) locate(g Segment, e *NonFiniteError) {
 	if e.Layer = p.layer; e.Layer == Unknown {
 		e.Layer = m.spec.Layers
 	} else {
-		e.At, e.Position = a.ids[p.row], a.pos[p.row]
+		e.At, e.Position = a.ids[p.row], a.pos[p.row]-int32(g.Rows.seq.turn)
 	}
 }
 

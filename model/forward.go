@@ -9,6 +9,7 @@ import (
 
 	"talf/compute"
 	"talf/model/internal/kvpool"
+	"talf/model/internal/turns"
 	"talf/tree"
 )
 
@@ -146,7 +147,7 @@ func (m *Model) fill(o *Output, batch []Segment, rows int) {
 				o.want = append(o.want, int32(len(a.ids)))
 			}
 			a.ids = append(a.ids, g.Tree.Token(n))
-			a.pos = append(a.pos, int32(g.Rows.base+g.Tree.Depth(n)))
+			a.pos = append(a.pos, int32(g.Rows.seq.turn+g.Rows.base+g.Tree.Depth(n)))
 			for k, own := range g.Rows.own {
 				a.slot[k] = append(a.slot[k], own[n])
 			}
@@ -196,11 +197,11 @@ func (m *Model) plan(batch []Segment) (rows, wanted int, err error) {
 			if id := t.Token(k); id < 0 || int(id) >= m.spec.Vocab {
 				return 0, 0, fmt.Errorf("token %d at node %d: want 0 to %d", id, k, m.spec.Vocab-1)
 			}
-			p := b.base + t.Depth(k)
-			if p >= m.spec.MaxPos {
-				return 0, 0, fmt.Errorf("node %d at position %d: %w, %d (max_position_embeddings)", k, p, ErrContext, m.spec.MaxPos-1)
+			row, err := turns.Row(m.spec, b.seq.turn, b.base+t.Depth(k))
+			if err != nil {
+				return 0, 0, fmt.Errorf("node %d %w", k, err)
 			}
-			last = max(last, p)
+			last = max(last, row)
 		}
 		rows += n
 		switch g.Want {
@@ -501,34 +502,6 @@ func (m *Model) growHidden(o *Output, rows int) error {
 		return err
 	}
 	o.Hidden, o.cap = b, n
-	return nil
-}
-
-// growRope makes the rotary table cover positions [0,n).
-func (m *Model) growRope(n int) error {
-	if n <= m.ropeRows {
-		return nil
-	}
-	n = min(max(n, 2*m.ropeRows, 512), m.spec.MaxPos)
-	dim := m.spec.Rotated()
-	b, err := m.dev.Alloc(compute.F32, n, dim)
-	if err != nil {
-		return fmt.Errorf("rotary table of %d positions: %w", n, err)
-	}
-	m.q.Write(b, m.spec.Rope.Table(dim, 0, n))
-	local := b
-	if m.spec.LocalRope.Theta != 0 {
-		if local, err = m.dev.Alloc(compute.F32, n, dim); err != nil {
-			return fmt.Errorf("rotary table of %d positions: %w", n, err)
-		}
-		m.q.Write(local, m.spec.LocalRope.Table(dim, 0, n))
-	}
-	for i := range m.layers {
-		if m.layers[i].attn.Rope = b; m.spec.RopeOf(i) != &m.spec.Rope {
-			m.layers[i].attn.Rope = local
-		}
-	}
-	m.ropeRows = n
 	return nil
 }
 

@@ -35,9 +35,10 @@ type Seq struct {
 	chain  *tree.Tree // used by Append
 	path   []int
 	rec    *recur.Seq // states of recurrent layers, or nil
+	turn   int        // row of the rotary table for position 0: not 0 in texts beyond Spec.Rope.Switch
 }
 
-// NewSeq returns an empty sequence.
+// NewSeq returns an empty sequence. If the model has longrope, it is for texts of at most Spec.Rope.Switch tokens.
 func (m *Model) NewSeq() *Seq {
 	return &Seq{m: m, kv: kvpool.NewTable(&m.blocks, &m.layout, m.spec.Draft), rec: m.rec.NewSeq()}
 }
@@ -51,7 +52,7 @@ func nblocks(positions int) int { return kvpool.Blocks(positions) }
 // to the tail block copies it.
 func (s *Seq) Fork() *Seq {
 	s.check()
-	return &Seq{m: s.m, n: s.n, kv: s.kv.Fork(s.n), rec: s.rec.Fork()}
+	return &Seq{m: s.m, n: s.n, kv: s.kv.Fork(s.n), rec: s.rec.Fork(), turn: s.turn}
 }
 
 // Truncate drops the positions from n on. It panics while a branch is open, and unless Resume(n) is n.

@@ -21,11 +21,12 @@ import (
 	"talf/model/internal/mla"
 	"talf/model/internal/moe"
 	"talf/model/internal/recur"
+	"talf/model/internal/turns"
 	"talf/model/safetensors"
 )
 
 // Forward's error wraps ErrContext when a node lies past the model's last position.
-var ErrContext = errors.New("beyond the model's last position")
+var ErrContext = turns.ErrContext
 
 // Options say how a model is loaded.
 type Options struct {
@@ -114,19 +115,19 @@ type Model struct {
 
 	layers []layer
 
-	ropeRows int // positions in the rotary table that the layers share
-	kv       compute.KV
-	layout   kvpool.Layout
-	places   []kvpool.Place // of the keys and values of every layer
-	blocks   kvpool.Pool
-	spare    []*Branch // labelling branches, for reuse
-	tails    []int32   // tail blocks that a pass has to copy
-	act      activations
-	pass     int  // number of the pass, to catch a branch given twice
-	lazy     bool // the weights are not packed yet
-	looked   bool // all weights have been checked
-	flaw     error
-	probe    *probe // looks at a pass that is run again, or nil
+	rope   turns.Tables
+	kv     compute.KV
+	layout kvpool.Layout
+	places []kvpool.Place // of the keys and values of every layer
+	blocks kvpool.Pool
+	spare  []*Branch // labelling branches, for reuse
+	tails  []int32   // tail blocks that a pass has to copy
+	act    activations
+	pass   int  // number of the pass, to catch a branch given twice
+	lazy   bool // the weights are not packed yet
+	looked bool // all weights have been checked
+	flaw   error
+	probe  *probe // looks at a pass that is run again, or nil
 }
 
 // A layer is attention, the feed-forward network and their products. A draft head has

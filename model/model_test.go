@@ -172,12 +172,16 @@ func argmax(x []float32) int32 {
 // greedy continues prompt greedily by n tokens, one at a time.
 func greedy(t testing.TB, m *model.Model, prompt []int32, n int) []int32 {
 	t.Helper()
-	s := m.NewSeq()
-	defer s.Close()
+	s := m.NewSeqOf(len(prompt))
+	defer func() { s.Close() }()
 	row := make([]float32, m.Spec().Vocab)
 	var out []int32
 	in := prompt
 	for len(out) < n {
+		if text := slices.Concat(prompt, out); m.Spec().Long(len(text)) && !s.Long() {
+			s.Close()
+			s, in = m.NewSeqOf(len(text)), text
+		}
 		o, err := s.Append(context.Background(), in, nil, model.WantLast)
 		if err != nil {
 			t.Fatal(err)
@@ -264,7 +268,7 @@ func treeOf(tokens, parents []int32) *tree.Tree {
 // run returns the logits [T][V] and hidden states [T][H] of ids, computed in chunks.
 func run(t testing.TB, m *model.Model, ids []int32, chunk int) (logits, hidden []float32) {
 	t.Helper()
-	s := m.NewSeq()
+	s := m.NewSeqOf(len(ids))
 	defer s.Close()
 	v, h := m.Spec().Vocab, m.Spec().Hidden
 	for i := 0; i < len(ids); i += chunk {
@@ -395,7 +399,7 @@ func treesHaveThePlainBits(t *testing.T, dir string, class kern.Class, rounds in
 				if done != nil {
 					done.Close()
 				}
-				done, doneIDs = plain.NewSeq(), slices.Clone(prefix)
+				done, doneIDs = plain.NewSeqOf(m.Spec().MaxPos), slices.Clone(prefix)
 				done.KeepPast()
 				if len(prefix) > 0 {
 					must[*model.Output](t)(done.Append(ctx, prefix, nil, model.WantNone))
@@ -419,7 +423,7 @@ func treesHaveThePlainBits(t *testing.T, dir string, class kern.Class, rounds in
 		for i := range ids {
 			ids[i] = r.Int32N(int32(v))
 		}
-		first := &live{m.NewSeq(), ids}
+		first := &live{m.NewSeqOf(m.Spec().MaxPos), ids}
 		first.s.KeepPast()
 		must[*model.Output](t)(first.s.Append(ctx, ids, nil, model.WantNone))
 		seqs := []*live{first}

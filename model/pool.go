@@ -62,7 +62,7 @@ func (m *Model) setAside() error {
 	if err := m.blocks.Grow(m.opt.footprint().Blocks(&m.layout)); err != nil {
 		return err
 	}
-	if err := m.growRope(min(m.opt.Positions, m.spec.MaxPos)); err != nil {
+	if err := m.growRope(m.spec.Rope.Switch() + min(m.opt.Positions, m.spec.MaxPos)); err != nil {
 		return err
 	}
 	return m.grow(m.opt.MaxRows, footprint.PlanRows)

@@ -19,6 +19,7 @@ import (
 	"talf/infer"
 	"talf/infer/draft/drafttest"
 	"talf/infer/loop"
+	"talf/infer/prefix"
 	"talf/infer/verify"
 	"talf/model"
 )
@@ -78,9 +79,9 @@ func (w *world) Score(ctx context.Context, jobs []infer.Job) ([]infer.Rows, erro
 
 func (w *world) Match([]int32) int { return 0 }
 
-func (w *world) MatchOf(string, []int32) int { return 0 }
+func (w *world) MatchOf(prefix.Owner, []int32) int { return 0 }
 
-func (w *world) OpenOf(id infer.SeqID, _ string, prompt []int32, keep int) error {
+func (w *world) OpenOf(id infer.SeqID, _ prefix.Owner, prompt []int32, keep int) error {
 	return w.Open(id, prompt, keep)
 }
 

@@ -209,20 +209,9 @@ func (l *Loop) fits(h *Handle) bool {
 	need := func(from int) int { return kv.Takes(from, h.length()+1, l.chunk) + 1 + kv.State }
 	if free := kv.Free - taken; need(0) > free {
 		// What a kept prefix has of it is there already.
-		return need(l.match(h)/kv.BlockTokens*kv.BlockTokens) <= free
+		return need(l.engine.Kept(h.req.Tenant, h.tokens())/kv.BlockTokens*kv.BlockTokens) <= free
 	}
 	return true
-}
-
-// match returns how many tokens of h a kept prefix has.
-func (l *Loop) match(h *Handle) int {
-	if h.req.Tenant == "" {
-		return l.engine.Target.Match(h.tokens())
-	}
-	if k, ok := l.engine.Target.(infer.TenantKeeper); ok {
-		return k.MatchOf(h.req.Tenant, h.tokens())
-	}
-	return 0
 }
 
 // length is the number of tokens so far.

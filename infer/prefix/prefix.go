@@ -25,20 +25,28 @@ type Limit struct {
 	TenantBytes int64
 }
 
+// An Owner is whose sequences a cache looks at: what one owner has left, no other finds.
+type Owner struct {
+	Tenant string
+	// Long says that positions rotate as in texts beyond the length at which a model with longrope changes
+	// all of them, so that keys and values of shorter texts are of no use.
+	Long bool
+}
+
 // A Cache maps token sequences to values, such as KV stores, in a radix tree: each edge is a run
 // of tokens and each leaf a sequence, so that a look-up costs as many steps as tokens match,
 // however many sequences there are. No sequence in the cache is a prefix of another: the longer
 // of two such serves for both.
 //
-// Sequences belong to tenants, who have a tree each: what one has asked shortens no other's answers,
+// Sequences belong to owners, who have a tree each: what one tenant has asked shortens no other's answers,
 // so that their times tell nothing about it. They share the limit.
 //
 // A cache is not safe for concurrent use.
 type Cache[T any] struct {
 	limit  Limit
 	drop   func(T)
-	roots  map[string]*node[T] // by tenant; those without sequences are not there
-	gone   func(tenant string, tokens []int32)
+	roots  map[Owner]*node[T] // those without sequences are not there
+	gone   func(of Owner, tokens []int32)
 	resume func(value T, n int) int // how many of n tokens a sequence can continue after; nil: all
 	used   list.List                // of leaves, *node[T], the most recently used first
 	clock  uint64
@@ -51,7 +59,7 @@ type node[T any] struct {
 	run   []int32            // of the edge from up; empty for the root alone
 	kids  map[int32]*node[T] // by the first token of their runs; empty for a leaf
 	at    *list.Element      // of a leaf, in the order of use
-	who   string             // of a root: its tenant
+	who   Owner              // of a root
 	size  int                // of a root: tokens below it
 	seqs  int                // of a root: sequences below it
 	value T                  // of a leaf
@@ -60,7 +68,7 @@ type node[T any] struct {
 
 // New returns an empty cache. drop is called once with every value that leaves the cache.
 func New[T any](limit Limit, drop func(T)) *Cache[T] {
-	return &Cache[T]{limit: limit, drop: drop, roots: map[string]*node[T]{}}
+	return &Cache[T]{limit: limit, drop: drop, roots: map[Owner]*node[T]{}}
 }
 
 // Of returns a cache of up to entries sequences of m, which it closes when it drops them.
@@ -112,20 +120,20 @@ func Pair[A, B any](a *Cache[A], b *Cache[B]) {
 	b.gone = follow(b.gone, b, a)
 }
 
-func follow[A, B any](before func(string, []int32), a *Cache[A], b *Cache[B]) func(string, []int32) {
-	return func(tenant string, tokens []int32) {
+func follow[A, B any](before func(Owner, []int32), a *Cache[A], b *Cache[B]) func(Owner, []int32) {
+	return func(of Owner, tokens []int32) {
 		if before != nil {
-			before(tenant, tokens)
+			before(of, tokens)
 		}
-		_, _, n := a.walk(a.roots[tenant], tokens)
-		b.forget(tenant, tokens, n)
+		_, _, n := a.walk(a.roots[of], tokens)
+		b.forget(of, tokens, n)
 	}
 }
 
-// forget drops the sequences of a tenant that share more than n leading tokens.
-func (c *Cache[T]) forget(tenant string, tokens []int32, n int) {
+// forget drops the sequences of an owner that share more than n leading tokens.
+func (c *Cache[T]) forget(of Owner, tokens []int32, n int) {
 	for {
-		at, _, m := c.walk(c.roots[tenant], tokens)
+		at, _, m := c.walk(c.roots[of], tokens)
 		if m <= n {
 			return
 		}
@@ -151,27 +159,27 @@ func (c *Cache[T]) Tokens() int { return c.tokens }
 // Size returns the bytes of all sequences, as the limit counts them.
 func (c *Cache[T]) Size() int64 { return c.limit.size(c.tokens, c.Len()) }
 
-// Match is MatchOf for the tenant "".
-func (c *Cache[T]) Match(tokens []int32) int { return c.MatchOf("", tokens) }
+// Match is MatchOf for the owner without a name.
+func (c *Cache[T]) Match(tokens []int32) int { return c.MatchOf(Owner{}, tokens) }
 
-// Find is FindOf for the tenant "".
-func (c *Cache[T]) Find(tokens []int32) (value T, n int) { return c.FindOf("", tokens) }
+// Find is FindOf for the owner without a name.
+func (c *Cache[T]) Find(tokens []int32) (value T, n int) { return c.FindOf(Owner{}, tokens) }
 
-// Put is PutOf for the tenant "".
-func (c *Cache[T]) Put(tokens []int32, value T) { c.PutOf("", tokens, value) }
+// Put is PutOf for the owner without a name.
+func (c *Cache[T]) Put(tokens []int32, value T) { c.PutOf(Owner{}, tokens, value) }
 
-// MatchOf returns the largest number of leading tokens that a sequence of a tenant shares, and after which it
+// MatchOf returns the largest number of leading tokens that a sequence of an owner shares, and after which it
 // can be continued. It does not count as a use of that sequence.
-func (c *Cache[T]) MatchOf(tenant string, tokens []int32) int {
-	_, n := c.best(tenant, tokens)
+func (c *Cache[T]) MatchOf(of Owner, tokens []int32) int {
+	_, n := c.best(of, tokens)
 	return n
 }
 
-// FindOf returns the sequence of a tenant that MatchOf is about, and the number of tokens; among equals the
+// FindOf returns the sequence of an owner that MatchOf is about, and the number of tokens; among equals the
 // most recently used. That makes it the most recently used of all. The value stays the cache's,
 // valid until the next Put, Bound or Evict. Without a shared token n is 0 and there is no value.
-func (c *Cache[T]) FindOf(tenant string, tokens []int32) (value T, n int) {
-	leaf, n := c.best(tenant, tokens)
+func (c *Cache[T]) FindOf(of Owner, tokens []int32) (value T, n int) {
+	leaf, n := c.best(of, tokens)
 	if n == 0 {
 		return value, 0
 	}
@@ -179,17 +187,17 @@ func (c *Cache[T]) FindOf(tenant string, tokens []int32) (value T, n int) {
 	return leaf.value, n
 }
 
-// Shared returns the largest number of leading tokens that a sequence of a tenant shares, whether or not it can be
+// Shared returns the largest number of leading tokens that a sequence of an owner shares, whether or not it can be
 // continued there.
-func (c *Cache[T]) Shared(tenant string, tokens []int32) int {
-	_, _, n := c.walk(c.roots[tenant], tokens)
+func (c *Cache[T]) Shared(of Owner, tokens []int32) int {
+	_, _, n := c.walk(c.roots[of], tokens)
 	return n
 }
 
 // best returns the sequence of those that share most leading tokens which can be continued after most of them. So
 // it finds one also after the tokens that it returned the number of.
-func (c *Cache[T]) best(tenant string, tokens []int32) (leaf *node[T], n int) {
-	at, _, shared := c.walk(c.roots[tenant], tokens)
+func (c *Cache[T]) best(of Owner, tokens []int32) (leaf *node[T], n int) {
+	at, _, shared := c.walk(c.roots[of], tokens)
 	switch {
 	case shared == 0:
 		return nil, 0
@@ -216,13 +224,13 @@ func (x *node[T]) below(y *node[T]) bool {
 	return x == y
 }
 
-// PutOf hands over a tenant's value for tokens, which are copied, and evicts what then exceeds the
+// PutOf hands over an owner's value for tokens, which are copied, and evicts what then exceeds the
 // limit.
 // Sequences that are prefixes of tokens, and tokens themselves if they are a prefix of a
 // sequence, are dropped. A sequence that exceeds the limit by itself is dropped at once, and the
 // others stay.
-func (c *Cache[T]) PutOf(tenant string, tokens []int32, value T) {
-	root := c.roots[tenant]
+func (c *Cache[T]) PutOf(of Owner, tokens []int32, value T) {
+	root := c.roots[of]
 	at, off, n := c.walk(root, tokens)
 	rest := tokens[n:]
 	bytes := c.limit.size(len(tokens), 1)
@@ -242,8 +250,8 @@ func (c *Cache[T]) PutOf(tenant string, tokens []int32, value T) {
 		at.value = value
 	default:
 		if root == nil {
-			root = &node[T]{who: tenant}
-			at, c.roots[tenant] = root, root
+			root = &node[T]{who: of}
+			at, c.roots[of] = root, root
 		}
 		if off < len(at.run) {
 			at = at.split(off)
@@ -260,8 +268,8 @@ func (c *Cache[T]) PutOf(tenant string, tokens []int32, value T) {
 	c.tokens += len(rest)
 	root.size += len(rest)
 	c.use(at)
-	for over(c.limit.size(root.size, root.seqs), c.limit.TenantBytes) {
-		c.evict(c.oldest(root))
+	for over(c.held(of.Tenant), c.limit.TenantBytes) {
+		c.evict(c.oldest(of.Tenant))
 	}
 	c.shrink()
 }
@@ -269,10 +277,20 @@ func (c *Cache[T]) PutOf(tenant string, tokens []int32, value T) {
 // over reports whether n exceeds a limit that is set.
 func over(n, limit int64) bool { return limit > 0 && n > limit }
 
+// held returns the bytes of a tenant's sequences, as the limit counts them.
+func (c *Cache[T]) held(tenant string) (n int64) {
+	for _, long := range []bool{false, true} {
+		if root := c.roots[Owner{tenant, long}]; root != nil {
+			n += c.limit.size(root.size, root.seqs)
+		}
+	}
+	return n
+}
+
 // oldest returns the least recently used sequence of a tenant, who has one.
-func (c *Cache[T]) oldest(root *node[T]) *node[T] {
+func (c *Cache[T]) oldest(tenant string) *node[T] {
 	for e := c.used.Back(); ; e = e.Prev() {
-		if leaf := e.Value.(*node[T]); leaf.root() == root {
+		if leaf := e.Value.(*node[T]); leaf.root().who.Tenant == tenant {
 			return leaf
 		}
 	}

@@ -23,26 +23,26 @@ func TestTenantsShareNothingButTheLimit(t *testing.T) {
 			Bytes: int64(rapid.IntRange(0, 30).Draw(t, "bytes")), TenantBytes: int64(rapid.IntRange(0, 15).Draw(t, "tenant bytes")),
 		}
 		type entry struct {
-			who    string
+			who    prefix.Owner
 			tokens []int32
 		}
 		kept := map[int]entry{}
 		c := prefix.New(limit, func(id int) { delete(kept, id) })
 		for id := range rapid.IntRange(1, 60).Draw(t, "operations") {
-			who := rapid.SampledFrom([]string{"", "a", "b"}).Draw(t, "tenant")
+			who := prefix.Owner{Tenant: rapid.SampledFrom([]string{"", "a", "b"}).Draw(t, "tenant"), Long: rapid.Bool().Draw(t, "long")}
 			tokens := rapid.SliceOfN(rapid.Int32Range(1, 2), 0, 8).Draw(t, "tokens")
 			if rapid.Bool().Draw(t, "put") {
 				kept[id] = entry{who, tokens}
 				c.PutOf(who, tokens, id)
 			} else if v, n := c.FindOf(who, tokens); n > 0 && (kept[v].who != who || common(kept[v].tokens, tokens) != n) {
-				t.Fatalf("tenant %q finds %d tokens of %+v", who, n, kept[v])
+				t.Fatalf("%+v finds %d tokens of %+v", who, n, kept[v])
 			}
-			all, most := 0, map[string]int{}
+			all, most := 0, map[prefix.Owner]int{}
 			distinct := map[string]bool{}
 			for _, e := range kept {
 				most[e.who] = max(most[e.who], common(e.tokens, tokens))
 				for n := range e.tokens {
-					distinct[fmt.Sprintf("%1s%v", e.who, e.tokens[:n+1])] = true
+					distinct[fmt.Sprintf("%1s%v%v", e.who.Tenant, e.who.Long, e.tokens[:n+1])] = true
 				}
 			}
 			share := map[byte]int{}
@@ -56,7 +56,7 @@ func TestTenantsShareNothingButTheLimit(t *testing.T) {
 				}
 			}
 			if got := c.MatchOf(who, tokens); got != most[who] {
-				t.Fatalf("tenant %q matches %d tokens, want %d", who, got, most[who])
+				t.Fatalf("%+v matches %d tokens, want %d", who, got, most[who])
 			}
 			if c.Len() != len(kept) || c.Tokens() != all {
 				t.Fatalf("%d sequences of %d tokens, want %d of %d", c.Len(), c.Tokens(), len(kept), all)

@@ -29,19 +29,19 @@ func TestAPlaceIsKeptWherePromptsPart(t *testing.T) {
 	}
 	read := func(prompt []int32) (kept int) {
 		s := m.NewSeq()
-		k, n := c.FindOf("", prompt[:len(prompt)-1])
+		k, n := c.FindOf(prefix.Owner{}, prompt[:len(prompt)-1])
 		if n > 0 {
 			s.Close()
 			s = k.Fork()
 			s.Truncate(n)
 		}
-		prefix.Mark(c, "", prompt, n, s)
+		prefix.Mark(c, prefix.Owner{}, prompt, n, s)
 		for from := n; from < len(prompt); from += 16 {
 			if _, err := s.Append(t.Context(), prompt[from:min(from+16, len(prompt))], nil, model.WantNone); err != nil {
 				t.Fatal(err)
 			}
 		}
-		c.PutOf("", prompt, s)
+		c.PutOf(prefix.Owner{}, prompt, s)
 		return n
 	}
 	prompt := func(own int32) []int32 {

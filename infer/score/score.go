@@ -69,6 +69,9 @@ func (in *Input) Fits(spec *arch.Spec) error {
 	if long > spec.MaxPos {
 		return fmt.Errorf("%d positions, but the model has %d", long, spec.MaxPos)
 	}
+	if n := spec.Rope.Switch(); !spec.Long(len(in.IDs)) && spec.Long(long) {
+		return fmt.Errorf("the tree ends at position %d, but all positions rotate otherwise in texts of more than %d: want paths of it as ids", long, n)
+	}
 	for _, t := range tokens {
 		if t < 0 || int(t) >= spec.Vocab {
 			return fmt.Errorf("token %d is outside the vocabulary of %d", t, spec.Vocab)
@@ -118,7 +121,7 @@ func Write(ctx context.Context, f io.Writer, m *model.Model, h *head.Head, input
 // one writes the tensors of one input in the order in which Write declared them.
 func one(ctx context.Context, m *model.Model, h *head.Head, l Input, w *safetensors.Writer) error {
 	spec := m.Spec()
-	seq := m.NewSeq()
+	seq := m.NewSeqOf(len(l.IDs))
 	defer seq.Close()
 	hidden := make([]float32, 0, len(l.IDs)*spec.Hidden)
 	var read *model.Store // what the head reads

@@ -131,15 +131,15 @@ func (h *Head) keep(s *headSeq) {
 	}
 	h.held += p.rows
 	tokens := s.tokens[:min(len(s.tokens), p.positions()+1)]
-	if h.kept.MatchOf(s.tenant, tokens) == len(tokens) && len(tokens) > 0 {
+	if h.kept.MatchOf(s.of, tokens) == len(tokens) && len(tokens) > 0 {
 		// The cache has it already, and keeps the other: what this one has read, that one need not.
-		if k, _ := h.kept.FindOf(s.tenant, tokens); k.seq.Len() < p.seq.Len() {
+		if k, _ := h.kept.FindOf(s.of, tokens); k.seq.Len() < p.seq.Len() {
 			more := min(p.seq.Len()-k.seq.Len(), k.rows)
 			k.seq, p.seq = p.seq, k.seq
 			k.first, k.rows, h.held = k.first+more, k.rows-more, h.held-more
 		}
 	}
-	h.kept.PutOf(s.tenant, tokens, p)
+	h.kept.PutOf(s.of, tokens, p)
 }
 
 // copyFeatures copies n rows of a store, from first on, to the beginning of another, which it

@@ -47,7 +47,7 @@ type Head struct {
 type headSeq struct {
 	seq    *model.Seq
 	branch *model.Branch // of drafted nodes
-	tenant string
+	of     prefix.Owner
 	tokens []int32 // the root last; tokens[i+1] belongs to position i
 
 	// True features: rows [0,feats) of store, the last of them for the positions that have not
@@ -88,11 +88,11 @@ func (h *Head) Prefixes() *prefix.Cache[*Past] { return h.kept }
 
 // Match returns how many positions of prompt a kept sequence has. A position's feature comes
 // from the target, so the position of the last prompt token is always run.
-func (h *Head) Match(prompt []int32) int { return h.MatchOf("", prompt) }
+func (h *Head) Match(prompt []int32) int { return h.MatchOf(prefix.Owner{}, prompt) }
 
-// MatchOf is Match for a tenant.
-func (h *Head) MatchOf(tenant string, prompt []int32) int {
-	return positions(h.kept.MatchOf(tenant, prompt), prompt)
+// MatchOf is Match for an owner.
+func (h *Head) MatchOf(of prefix.Owner, prompt []int32) int {
+	return positions(h.kept.MatchOf(of, prompt), prompt)
 }
 
 // positions returns how many positions of prompt correspond to n shared tokens.
@@ -100,17 +100,17 @@ func positions(n int, prompt []int32) int { return max(0, min(n-1, len(prompt)-2
 
 // Open starts a sequence.
 func (h *Head) Open(id infer.SeqID, prompt []int32, keep int) error {
-	return h.OpenOf(id, "", prompt, keep)
+	return h.OpenOf(id, prefix.Owner{}, prompt, keep)
 }
 
-// OpenOf is Open for a tenant.
-func (h *Head) OpenOf(id infer.SeqID, tenant string, prompt []int32, keep int) error {
+// OpenOf is Open for an owner.
+func (h *Head) OpenOf(id infer.SeqID, of prefix.Owner, prompt []int32, keep int) error {
 	s := &headSeq{}
 	if n := len(h.spare); n > 0 {
 		s, h.spare = h.spare[n-1], h.spare[:n-1]
 	}
 	*s = headSeq{
-		tenant: tenant,
+		of:     of,
 		tokens: append(s.tokens[:0], prompt[:keep+1]...), store: s.store, fhat: s.fhat,
 		chain: s.chain, path: s.path, feat: s.feat, ahead: s.ahead,
 	}
@@ -119,7 +119,7 @@ func (h *Head) OpenOf(id infer.SeqID, tenant string, prompt []int32, keep int) e
 		h.open[id] = s
 		return nil
 	}
-	k, n := h.kept.FindOf(tenant, prompt)
+	k, n := h.kept.FindOf(of, prompt)
 	if n = positions(n, prompt); keep > n {
 		return fmt.Errorf("source: open with %d kept positions, %d are there", keep, n)
 	}

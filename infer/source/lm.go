@@ -38,9 +38,9 @@ type LM struct {
 type lmSeq struct {
 	seq    *model.Seq
 	branch *model.Branch // of drafted nodes
-	tenant string
-	tokens []int32 // as the draft model spells them, the root last
-	base   int     // of tokens; stands at position 0 of seq
+	of     prefix.Owner  // Long says how the draft model's own positions rotate
+	tokens []int32       // as the draft model spells them, the root last
+	base   int           // of tokens; stands at position 0 of seq
 
 	work tree.Tree // the asked nodes as the draft model spells them
 	node []int     // node of work of each asked node, -1 for none
@@ -72,31 +72,32 @@ func (l *LM) Prefixes() *prefix.Cache[*model.Seq] { return l.kept }
 // Match returns the length of prompt: no position needs the target.
 func (l *LM) Match(prompt []int32) int { return len(prompt) }
 
-// MatchOf is Match for a tenant.
-func (l *LM) MatchOf(_ string, prompt []int32) int { return len(prompt) }
+// MatchOf is Match for an owner.
+func (l *LM) MatchOf(_ prefix.Owner, prompt []int32) int { return len(prompt) }
 
 // Open starts a sequence from the longest prefix that a closed one shares with it.
 func (l *LM) Open(id infer.SeqID, prompt []int32, keep int) error {
-	return l.OpenOf(id, "", prompt, keep)
+	return l.OpenOf(id, prefix.Owner{}, prompt, keep)
 }
 
-// OpenOf is Open for a tenant.
-func (l *LM) OpenOf(id infer.SeqID, tenant string, prompt []int32, keep int) error {
-	s := &lmSeq{tenant: tenant}
+// OpenOf is Open for an owner.
+func (l *LM) OpenOf(id infer.SeqID, of prefix.Owner, prompt []int32, keep int) error {
+	s := &lmSeq{of: of}
 	if first := l.vocab.spell(prompt[0]); !l.vocab.same && (len(first) == 0 || !slices.Contains(l.vocab.before, first[0])) {
 		s.tokens = append(s.tokens, l.vocab.before...)
 	}
 	for _, t := range prompt[:keep+1] {
 		s.tokens = append(s.tokens, l.vocab.spell(t)...)
 	}
-	k, n := l.kept.FindOf(tenant, s.tokens)
+	s.of.Long = l.long(len(s.tokens))
+	k, n := l.kept.FindOf(s.of, s.tokens)
 	if n > 0 {
 		s.seq = k.Fork()
 		s.seq.Truncate(n)
 	} else {
-		s.seq = l.m.NewSeq()
+		s.seq = l.newSeq(s)
 	}
-	prefix.Mark(l.kept, tenant, s.tokens, n, s.seq)
+	prefix.Mark(l.kept, s.of, s.tokens, n, s.seq)
 	l.open[id] = s
 	return nil
 }
@@ -113,7 +114,7 @@ func (l *LM) Close(id infer.SeqID) {
 		s.seq.Close()
 		return
 	}
-	l.kept.PutOf(s.tenant, s.tokens[:s.seq.Len()], s.seq)
+	l.kept.PutOf(s.of, s.tokens[:s.seq.Len()], s.seq)
 }
 
 func (s *lmSeq) drop() {
@@ -170,11 +171,23 @@ func (l *LM) fit(s *lmSeq) {
 	for len(s.tokens)-base > l.m.Spec().MaxPos-l.room() {
 		base += half
 	}
-	if base != s.base {
+	if long := l.long(len(s.tokens) - base); base != s.base || long != s.of.Long {
 		s.drop()
 		s.seq.Close()
-		s.seq, s.base = l.m.NewSeq(), base
+		s.base, s.of.Long = base, long
+		s.seq = l.newSeq(s)
 	}
+}
+
+// long reports whether a text of n tokens, root included, is read as a long one by a model with longrope: from
+// where trees below the root would be.
+func (l *LM) long(n int) bool { return l.m.Spec().Long(n + l.room()) }
+
+func (l *LM) newSeq(s *lmSeq) *model.Seq {
+	if s.of.Long {
+		return l.m.NewSeqOf(l.m.Spec().MaxPos)
+	}
+	return l.m.NewSeq()
 }
 
 // Backlog returns how many tokens of a sequence have not run. They do with its next ask.
@@ -277,7 +290,11 @@ func (l *LM) Rows(ctx context.Context, asks []infer.Ask) ([]infer.Row, error) {
 // extend adds the nodes that a asks for to s.work in the draft model's spelling. A node that
 // cannot be spelled or has no position gets no node there, and neither do its descendants.
 func (l *LM) extend(s *lmSeq, a *infer.Ask) {
-	last := l.m.Spec().MaxPos - 1 - (len(s.tokens) - 1 - s.base) // deepest node with a position
+	most := l.m.Spec().MaxPos
+	if n := l.m.Spec().Rope.Switch(); n > 0 && !s.of.Long {
+		most = n
+	}
+	last := most - 1 - (len(s.tokens) - 1 - s.base) // deepest node with a position
 	for n := a.From; n < a.Tree.Len(); n++ {
 		at := -1
 		if len(s.node) > 0 {

@@ -8,6 +8,7 @@ import (
 	"slices"
 
 	"talf/infer"
+	"talf/infer/prefix"
 	"talf/model"
 	"talf/model/identity"
 	"talf/model/medusa"
@@ -67,8 +68,8 @@ func (m *Medusa) Identity() (f *identity.Function, tokenizer string) { return m.
 // token comes from the target.
 func (m *Medusa) Match(prompt []int32) int { return max(0, len(prompt)-2) }
 
-// MatchOf is Match for a tenant. Nothing is kept of any.
-func (m *Medusa) MatchOf(_ string, prompt []int32) int { return m.Match(prompt) }
+// MatchOf is Match for an owner. Nothing is kept of any.
+func (m *Medusa) MatchOf(_ prefix.Owner, prompt []int32) int { return m.Match(prompt) }
 
 // Open starts a sequence.
 func (m *Medusa) Open(id infer.SeqID, _ []int32, _ int) error {
@@ -90,8 +91,8 @@ func (m *Medusa) Open(id infer.SeqID, _ []int32, _ int) error {
 	return nil
 }
 
-// OpenOf is Open for a tenant.
-func (m *Medusa) OpenOf(id infer.SeqID, _ string, prompt []int32, keep int) error {
+// OpenOf is Open for an owner.
+func (m *Medusa) OpenOf(id infer.SeqID, _ prefix.Owner, prompt []int32, keep int) error {
 	return m.Open(id, prompt, keep)
 }
 

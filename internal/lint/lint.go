@@ -71,6 +71,7 @@ var Rules = []Rule{
 	{"infer/draft/search", []string{"tree"}},
 	{"infer/draft/shape", []string{"tree"}},
 	{"infer/prefix", []string{"model"}},
+	{"infer/stop", nil},
 	{"infer/score", []string{"model/...", "tree"}},
 	{"infer/serve", []string{"infer", "infer/constrain", "infer/decode", "infer/draft", "infer/draft/predict", "infer/loop", "infer/prefix", "infer/serve/...", "infer/source", "infer/trace", "infer/verify", "internal/version", "model/..."}},
 	{"infer/serve/metrics", []string{"infer", "infer/loop", "internal/version"}},

@@ -108,6 +108,9 @@ func (s *Spec) RopeOf(layer int) *Rope {
 	return &s.Rope
 }
 
+// Long reports whether a text of n tokens rotates by the divisors of long texts.
+func (s *Spec) Long(n int) bool { return s.Rope.Switch() > 0 && n > s.Rope.Switch() }
+
 // Variant names what the model's layers do beyond Llama's, for a device that cannot do it
 // (compute.Abilities.Variants); "": nothing.
 func (s *Spec) Variant() string {
@@ -409,8 +412,8 @@ func (s *Spec) Validate() error {
 	if err := s.Eagle3.validate(s); err != nil {
 		return err
 	}
-	if s.Rope.Type == "longrope" && len(s.Rope.Short) != s.Rotated()/2 {
-		return fmt.Errorf("rope scaling short_factor has %d entries, want %d", len(s.Rope.Short), s.Rotated()/2)
+	if r, n := &s.Rope, s.Rotated()/2; r.Type == "longrope" && (len(r.Short) != n || len(r.Long) > 0 && len(r.Long) != n) {
+		return fmt.Errorf("rope scaling short_factor has %d entries and long_factor %d, want %d", len(r.Short), len(r.Long), n)
 	}
 	return s.Rope.Validate()
 }

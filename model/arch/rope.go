@@ -67,8 +67,11 @@ func (o *config) ropeScaling(r *Rope) {
 		if o.has("short_factor") {
 			o.value("short_factor", &r.Short, "a list of numbers")
 		}
+		if o.has("long_factor") {
+			o.value("long_factor", &r.Long, "a list of numbers")
+		}
 		r.Scale = o.float("attention_factor", 0)
-		r.Original = o.int("original_max_position_embeddings", 1)
+		r.Original = o.int("original_max_position_embeddings", 4096)
 	case "yarn":
 		r.Factor = o.float("factor", nan)
 		r.Original = o.int("original_max_position_embeddings", -1)
@@ -83,8 +86,7 @@ func (o *config) ropeScaling(r *Rope) {
 }
 
 // longRope completes a rotation by longrope (Ding et al. 2024): original_max_position_embeddings is
-// a key of its own in published files. Beyond so many positions the divisors change for all
-// positions of a text, which would make keys and values that exist void, so the context ends there.
+// a key of its own in published files. A model without further positions never needs the long divisors.
 func (c *config) longRope(s *Spec) {
 	r := &s.Rope
 	r.Original = c.int("original_max_position_embeddings", r.Original)
@@ -92,9 +94,15 @@ func (c *config) longRope(s *Spec) {
 		r.Scale = math.Sqrt(1 + detmath.Log(ratio)/detmath.Log(float64(r.Original)))
 	}
 	r.Scale = cmp.Or(r.Scale, 1)
-	s.MaxPos = min(s.MaxPos, r.Original)
-	if n := s.Rotated() / 2; c.err == nil && len(r.Short) != n {
+	n := s.Rotated() / 2
+	switch {
+	case c.err != nil:
+	case len(r.Short) != n:
 		c.fail("rope scaling short_factor has %d entries, want %d, half of the rotated elements of a head", len(r.Short), n)
+	case s.MaxPos <= r.Original:
+		r.Long = nil
+	case len(r.Long) != n:
+		c.fail("rope scaling long_factor has %d entries, want %d, half of the rotated elements of a head", len(r.Long), n)
 	}
 }
 

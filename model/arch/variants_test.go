@@ -124,9 +124,28 @@ func TestVariantsOfFamilies(t *testing.T) {
 	}
 }
 
-// The context of a model with longrope ends where its divisors would change.
-func TestLongRopeEndsAtTheOriginalLength(t *testing.T) {
+// A model with longrope turns all positions of texts beyond its original length by other divisors. One that is no
+// longer has no use for them.
+func TestLongRopeSwitchesAtTheOriginalLength(t *testing.T) {
 	factors := []float64{1, 1.5, 2, 4}
+	for _, c := range []struct {
+		edits        m
+		most, length int
+	}{
+		{m{"max_position_embeddings": 4096}, 4096, 0},
+		{m{"max_position_embeddings": 4096, "original_max_position_embeddings": 4097}, 4096, 0},
+		{m{"max_position_embeddings": 8192}, 8192, 4096}, // the published default
+		{m{"max_position_embeddings": 8192, "original_max_position_embeddings": 10}, 8192, 10},
+	} {
+		c.edits["rope_scaling"] = m{"type": "longrope", "short_factor": factors, "long_factor": factors}
+		s, err := Parse("config.json", family("phi3", c.edits), nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if s.MaxPos != c.most || s.Rope.Switch() != c.length || s.Long(c.length) || s.Long(c.length+1) != (c.length > 0) {
+			t.Errorf("%v: %d positions, all of them others in texts of more than %d, want %d and %d", c.edits, s.MaxPos, s.Rope.Switch(), c.most, c.length)
+		}
+	}
 	s, err := Parse("config.json", family("phi3", m{
 		"max_position_embeddings": 131072, "original_max_position_embeddings": 4096,
 		"rope_scaling": m{"type": "longrope", "short_factor": factors, "long_factor": []float64{9, 9, 9, 9}},
@@ -134,8 +153,8 @@ func TestLongRopeEndsAtTheOriginalLength(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if s.MaxPos != 4096 || s.Rope.Original != 4096 {
-		t.Errorf("%d positions, %d original ones, want 4096", s.MaxPos, s.Rope.Original)
+	if s.MaxPos != 131072 || s.Rope.Switch() != 4096 {
+		t.Errorf("%d positions, %d of short texts, want 131072 and 4096", s.MaxPos, s.Rope.Switch())
 	}
 	scale := math.Sqrt(1 + math.Log(32)/math.Log(4096))
 	if math.Abs(s.Rope.Scale-scale) > 1e-12 {
@@ -145,6 +164,14 @@ func TestLongRopeEndsAtTheOriginalLength(t *testing.T) {
 		if want := math.Pow(1e4, -float64(i)/4) / factors[i]; math.Abs(float64(f)/want-1) > 1e-6 {
 			t.Errorf("angle %d is %v, want %v", i, f, want)
 		}
+	}
+	for i, f := range s.Rope.Beyond().Frequencies(8) {
+		if want := math.Pow(1e4, -float64(i)/4) / 9; math.Abs(float64(f)/want-1) > 1e-6 {
+			t.Errorf("angle %d of long texts is %v, want %v", i, f, want)
+		}
+	}
+	if row := s.Rope.Beyond().Table(8, 9, 10); math.Abs(float64(row[0])-scale*math.Cos(1)) > 1e-6 {
+		t.Errorf("first cosine at position 9 of long texts is %v, want %v", row[0], scale*math.Cos(1))
 	}
 	if row := s.Rope.Table(8, 3, 4); math.Abs(float64(row[0])-scale*math.Cos(3)) > 1e-6 {
 		t.Errorf("first cosine at position 3 is %v, want %v", row[0], scale*math.Cos(3))
@@ -168,6 +195,8 @@ func TestVariantsAreRefusedByName(t *testing.T) {
 		{"phi3", m{"rope_scaling": m{"type": "longrope"}}, []string{"short_factor is missing"}},
 		{"phi3", m{"rope_scaling": m{"type": "longrope", "short_factor": []float64{1, 2}}}, []string{"short_factor has 2 entries, want 4"}},
 		{"phi3", m{"rope_scaling": m{"type": "longrope", "short_factor": []float64{1, 2, 0, 4}}}, []string{"short_factor[2] is 0"}},
+		{"phi3", m{"max_position_embeddings": 8192, "rope_scaling": m{"type": "longrope", "short_factor": []float64{1, 2, 3, 4}}}, []string{"long_factor has 0 entries, want 4"}},
+		{"phi3", m{"rope_scaling": m{"type": "longrope", "short_factor": []float64{1, 2, 3, 4}, "long_factor": []float64{1, -2, 3, 4}}}, []string{"long_factor[1] is -2"}},
 		{"olmo2", m{"rope_scaling": m{"type": "longrope", "short_factor": []float64{1, 1, 1, 1}}}, []string{"longrope", "not supported for olmo2"}},
 		{"cohere2", m{"rope_scaling": m{"type": "longrope", "short_factor": []float64{1, 1, 1, 1}}}, []string{"longrope", "not supported for cohere2"}},
 		{"gpt_neox", m{"rope_scaling": m{"type": "longrope", "short_factor": []float64{1}}}, []string{"longrope", "not supported for gpt_neox"}},

@@ -24,6 +24,7 @@ type Config struct {
 	RotaryPct                                                   float64 // gpt_neox: the rotated part of a head
 	Sequential                                                  bool    // gpt_neox: no parallel residual
 	Window, FullLayers                                          int     // mistral, qwen2, qwen3: a sliding window, 0 none; qwen: number of first layers without
+	Original                                                    int     // phi3: longrope, with another rotation in texts of more tokens; 0: none
 	EOS                                                         int32   // −1: none
 }
 
@@ -116,7 +117,19 @@ func (c Config) special() map[string]any {
 			"rope_local_base_freq": 500, "rope_scaling": map[string]any{"rope_type": "linear", "factor": 4},
 		}
 	case "phi3":
-		return map[string]any{"sliding_window": c.Window}
+		more := map[string]any{"sliding_window": c.Window}
+		if c.Window == 0 {
+			more["sliding_window"] = nil
+		}
+		if c.Original > 0 {
+			short, long := make([]float64, c.HeadDim/2), make([]float64, c.HeadDim/2)
+			for i := range short {
+				short[i], long[i] = 1+0.1*float64(i), 1+1.5*float64(i)
+			}
+			more["original_max_position_embeddings"] = c.Original
+			more["rope_scaling"] = map[string]any{"type": "longrope", "short_factor": short, "long_factor": long}
+		}
+		return more
 	case "granite":
 		return map[string]any{
 			"embedding_multiplier": 3, "residual_multiplier": 0.4, "attention_multiplier": 0.2, "logits_scaling": 2,

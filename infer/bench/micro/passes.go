@@ -124,7 +124,7 @@ func Passes(ctx context.Context, models []PassModel, c PassConfig) ([]PassRow, e
 	r := rand.New(rand.NewPCG(c.Seed, 0))
 	for i, m := range models {
 		s := &all[i]
-		s.seq, s.rows, s.experts = m.Model.NewSeq(), make([][]pass, len(sizes)), make([][]int, len(sizes))
+		s.seq, s.rows, s.experts = m.Model.NewSeqOf(c.Context+slices.Max(c.Rows)), make([][]pass, len(sizes)), make([][]int, len(sizes))
 		defer s.seq.Close()
 		if _, err := s.seq.Append(ctx, randomTokens(r, m.Model, c.Context), nil, model.WantNone); err != nil {
 			return nil, fmt.Errorf("%s: %w", m.Name, err)
@@ -170,7 +170,7 @@ func Passes(ctx context.Context, models []PassModel, c PassConfig) ([]PassRow, e
 				continue
 			}
 			ids := randomTokens(r, m.Model, c.Prompt)
-			fresh := m.Model.NewSeq()
+			fresh := m.Model.NewSeqOf(c.Prompt)
 			read := slices.Clone(m.Model.Experts().Layers)
 			m.Device.take()
 			since := time.Now()

@@ -81,7 +81,7 @@ func MeasurePerplexity(ctx context.Context, name string, m *model.Model, ids []i
 
 // windowNLL returns the sum of −log p of in[1:]. row is scratch [Vocab].
 func windowNLL(ctx context.Context, m *model.Model, in []int32, row []float32) (float64, error) {
-	s := m.NewSeq()
+	s := m.NewSeqOf(len(in))
 	defer s.Close()
 	const chunk = 256 // bounds the memory of logits
 	sum := 0.0

@@ -72,7 +72,7 @@ const rankGroup = 32
 func byRank(ctx context.Context, target *model.Model, h *head.Head, text *Text, out [][]Item) error {
 	x := text.Tokens
 	n := len(x) - 1 // positions of the head
-	tseq, hseq := target.NewSeq(), h.NewSeq()
+	tseq, hseq := target.NewSeqOf(len(x)+1), h.NewSeq()
 	defer tseq.Close()
 	tseq.KeepPast() // every position is branched from
 	defer hseq.Close()

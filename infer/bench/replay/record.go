@@ -44,7 +44,7 @@ func Record(ctx context.Context, e *infer.Engine, c bench.Config, sources []benc
 	if err := errors.Join(c.Validate(), rc.Validate()); err != nil {
 		return nil, err
 	}
-	shape := e.Target.Shape()
+	shape := e.Target.Shape().Unswitched()
 	out := &Recording{
 		Tokenizer: c.Tokenizer, Vocab: shape.Vocab, MaxLen: shape.MaxLen, EOS: shape.EOS, NoEOS: c.NoEOS,
 		MaxTokens: c.MaxTokens, Warmup: c.Warmup,
@@ -280,6 +280,9 @@ type recTarget struct {
 	tap *tap
 	at  map[infer.SeqID]int // position of the root
 }
+
+// Shape ends texts where they would be read again, which a recording does not have.
+func (r *recTarget) Shape() infer.Shape { return r.Target.Shape().Unswitched() }
 
 func (r *recTarget) Open(id infer.SeqID, prompt []int32, keep int) error {
 	r.at[id] = keep

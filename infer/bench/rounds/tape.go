@@ -155,6 +155,9 @@ type tapeTarget struct {
 	t *Tape
 }
 
+// Shape ends texts where they would be read again, which is not recorded.
+func (x *tapeTarget) Shape() infer.Shape { return x.Target.Shape().Unswitched() }
+
 func (x *tapeTarget) Open(id infer.SeqID, prompt []int32, keep int) error {
 	t := x.t
 	t.prompt, t.keep, t.at, t.mark = slices.Clone(prompt), keep, keep, t.now()

@@ -16,13 +16,13 @@ const maxPositions = 1 << 26
 // Rope says how positions become angles.
 type Rope struct {
 	Theta  float64 `config:"rope_theta"`
-	Type   string  `config:"rope_scaling.rope_type"`       // "default", "linear", "llama3" or "yarn"
+	Type   string  `config:"rope_scaling.rope_type"`       // "default", "linear", "llama3", "yarn" or "longrope"
 	Factor float64 `config:"rope_scaling.factor,omitzero"` // linear, llama3, yarn: factor by which long waves are stretched
 	// llama3: wavelengths longer than Original/LowFreq are stretched by Factor, those
 	// shorter than Original/HighFreq are unchanged.
 	LowFreq  float64 `config:"rope_scaling.low_freq_factor,omitzero"`
 	HighFreq float64 `config:"rope_scaling.high_freq_factor,omitzero"`
-	Original int     `config:"rope_scaling.original_max_position_embeddings,omitzero"` // llama3, yarn: number of positions before stretching
+	Original int     `config:"rope_scaling.original_max_position_embeddings,omitzero"` // llama3, yarn, longrope: number of positions before stretching
 	// yarn: waves that turn less than BetaSlow times in Original positions are
 	// stretched, those that turn more than BetaFast times are unchanged. Truncate
 	// widens the range between them to whole elements; Scale multiplies cosines and
@@ -31,9 +31,27 @@ type Rope struct {
 	BetaSlow float64 `config:"rope_scaling.beta_slow,omitzero"`
 	Scale    float64 `config:"rope_scaling.attention_factor,omitzero"`
 	Truncate bool    `config:"rope_scaling.truncate,omitzero"`
-	// longrope: divisors of the angles, one for each pair of elements, of texts of at most Original
-	// positions; Scale multiplies cosines and sines.
+	// longrope: divisors of the angles, one for each pair of elements: Short in texts of at most Original
+	// positions, Long at all positions of longer ones; Scale multiplies cosines and sines. Without Long
+	// no text is longer.
 	Short []float32 `config:"rope_scaling.short_factor,omitzero"`
+	Long  []float32 `config:"rope_scaling.long_factor,omitzero"`
+}
+
+// Switch returns the length of the longest text in which positions turn as Frequencies says. In longer ones all
+// turn as those of Beyond do. 0: in all texts alike.
+func (r *Rope) Switch() int {
+	if r.Type == "longrope" && len(r.Long) > 0 {
+		return r.Original
+	}
+	return 0
+}
+
+// Beyond returns the rotation of texts that are longer than Switch.
+func (r *Rope) Beyond() *Rope {
+	long := *r
+	long.Short, long.Long = r.Long, nil
+	return &long
 }
 
 // Equal reports whether r and o rotate alike.
@@ -78,9 +96,17 @@ func (r *Rope) validateLong() error {
 	if len(r.Short) == 0 {
 		return errors.New("rope scaling short_factor is missing, want a number for each pair of elements")
 	}
-	for i, f := range r.Short {
-		if !(f > 0 && f < 1e9) {
-			return fmt.Errorf("rope scaling short_factor[%d] is %v, want more than 0", i, f)
+	if len(r.Long) > 0 && (r.Original < 1 || r.Original > maxPositions) {
+		return fmt.Errorf("rope scaling original_max_position_embeddings is %d, want 1 to %d", r.Original, maxPositions)
+	}
+	for _, divisors := range []struct {
+		name string
+		of   []float32
+	}{{"short_factor", r.Short}, {"long_factor", r.Long}} {
+		for i, f := range divisors.of {
+			if !(f > 0 && f < 1e9) {
+				return fmt.Errorf("rope scaling %s[%d] is %v, want more than 0", divisors.name, i, f)
+			}
 		}
 	}
 	return nil

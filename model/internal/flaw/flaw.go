@@ -78,3 +78,8 @@ func Odd(logits []float32) (at int, x float32, ok bool) {
 	}
 	return 0, logits[0], ok
 }
+
+// Likely reports whether the log probability of the most likely of n tokens shows that all of their logits allow a choice. It has
+// a probability of 1/n or more, except if a logit is NaN or +Inf, or all are −Inf: the sum that the probabilities are
+// divided by is NaN then, and its logarithm is NaN or large.
+func Likely(logp float32, n int) bool { return logp >= -1-float32(math.Log(float64(n))) }

@@ -1,7 +1,9 @@
 package stored
 
 import (
+	"encoding/binary"
 	"fmt"
+	"math"
 
 	"talf/compute"
 	"talf/model/safetensors"
@@ -36,4 +38,13 @@ func Scales(set *safetensors.Set, name string, rows, cols int) ([]byte, error) {
 		return nil, fmt.Errorf("tensor %q is %s of shape %v, want F16 of shape [%d %d]", name, t.DType, t.Shape, rows, blocks)
 	}
 	return t.Data, nil
+}
+
+// Ones returns a row of n ones.
+func Ones(n int) compute.Matrix {
+	b := make([]byte, 0, 4*n)
+	for range n {
+		b = binary.LittleEndian.AppendUint32(b, math.Float32bits(1))
+	}
+	return compute.Matrix{Rows: 1, Cols: n, Type: compute.F32, Data: b}
 }

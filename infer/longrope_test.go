@@ -1,0 +1,130 @@
+package infer_test
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"testing"
+
+	"talf/compute/cpu"
+	"talf/infer"
+	"talf/infer/source"
+	"talf/model"
+	"talf/model/arch"
+	"talf/model/head"
+	"talf/model/modeltest"
+)
+
+// rereads continues a prompt as the definition has it: every token is the likeliest after a pass over the whole text, token by
+// token, with the rotation of a text of its length.
+func rereads(t *testing.T, m *model.Model, prompt []int32, n int) []int32 {
+	t.Helper()
+	text := slices.Clone(prompt)
+	row := make([]float32, m.Spec().Vocab)
+	for range n {
+		s := m.NewSeqOf(len(text))
+		for i := range text {
+			o, err := s.Append(t.Context(), text[i:i+1], nil, model.WantLast)
+			if err != nil {
+				t.Fatal(err)
+			}
+			o.ReadLogits(row, 0)
+		}
+		s.Close()
+		best := 0
+		for i, x := range row {
+			if x > row[best] {
+				best = i
+			}
+		}
+		text = append(text, int32(best))
+	}
+	return text[len(prompt):]
+}
+
+// Texts that cross the length at which longrope turns all positions otherwise are those of passes over the whole text,
+// whatever drafts them, with heads of either kind, several at once, at every length of the prompt around the switch, in chunks and
+// after kept prefixes of both kinds.
+func TestTextsAcrossTheSwitchOfLongrope(t *testing.T) {
+	const at = 24
+	conf := modeltest.Of("phi3")
+	conf.Window, conf.Original, conf.EOS = 0, at, -1
+	dir := modeltest.Random(t, conf, 5)
+	open := func(threads int) *model.Model {
+		dev, err := cpu.New(cpu.Config{Class: cpu.Default().Class, Threads: threads})
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { dev.Close() })
+		m, err := model.Load(dir, dev, model.Default())
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { m.Close() })
+		return m
+	}
+	oracle := open(1)
+	want := map[string][]int32{}
+	rng := rand.New(rand.NewPCG(11, 4))
+	text := make([]int32, 3*at)
+	for i := range text {
+		text[i] = rng.Int32N(int32(conf.Vocab))
+	}
+	lengths := []int{1, at - 9, at - 2, at - 1, at, at + 1, at + 2, 2 * at}
+	const tokens = 14
+	for _, n := range lengths {
+		want[fmt.Sprint(n)] = rereads(t, oracle, text[:n], tokens)
+	}
+	methods := []string{"", "pld", "recycle", "lookahead", "goose:N=8", "linear:K=6", "static:kary-2-4", "beam:N=20,k=4,depth=5", "salf:th=0.1,N=24", "auto"}
+	if testing.Short() {
+		methods = []string{"", "recycle", "beam:N=20,k=4,depth=5", "auto"}
+	}
+	accepted, cached := 0, 0
+	for name, network := range map[string]func(*arch.Spec) *arch.Spec{
+		"EAGLE":   func(s *arch.Spec) *arch.Spec { return s.DraftFor(true) },
+		"EAGLE-3": func(s *arch.Spec) *arch.Spec { return s.Eagle3For([]int{0, 1, s.Layers}, 0) },
+	} {
+		m := open(2)
+		spec := network(m.Spec())
+		h, err := head.FromTensors(spec, m, head.Default(), modeltest.Tensors(spec, false, 5)...)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, method := range methods {
+			for _, c := range []infer.Config{{PrefillChunk: 256, MaxNodes: 64}, {PrefillChunk: 5, MaxNodes: 64, PassRows: 20}} {
+				e := &infer.Engine{Target: infer.NewTarget(m, 16), Config: c}
+				src := source.NewHead(h, 16)
+				for turn := range 2 { // the second finds the first's prefixes
+					var jobs []*job
+					for _, n := range lengths {
+						jobs = append(jobs, &job{prompt: text[:n], max: tokens, method: method})
+					}
+					seqs := openAll(t, e, jobs, src)
+					for !allDone(seqs) {
+						if err := e.Step(t.Context(), seqs); err != nil {
+							t.Fatal(err)
+						}
+					}
+					for i, s := range seqs {
+						n := lengths[i]
+						if s.Err() != nil || !slices.Equal(s.Tokens(), want[fmt.Sprint(n)]) {
+							t.Errorf("%s, %q, %+v, turn %d, a prompt of %d: %v, error %v; want %v", name, method, c, turn, n, s.Tokens(), s.Err(), want[fmt.Sprint(n)])
+						}
+						st := s.Stats()
+						if turn == 1 {
+							cached += st.Cached
+						}
+						accepted += st.Tokens - st.Passes
+						if st.Preempted > 0 {
+							t.Errorf("%d preemptions are counted", st.Preempted)
+						}
+						e.Close(s)
+					}
+				}
+			}
+		}
+	}
+	if accepted == 0 || cached < 10*at {
+		t.Errorf("%d drafted tokens were accepted, %d of prompts were kept: too little was tested", accepted, cached)
+	}
+}
