@@ -438,11 +438,19 @@ func (g *gen) amxProbe() {
 // raw emits an instruction as bytes, under a comment in the GNU assembler's syntax.
 func (g *gen) raw(c tile.Code) {
 	g.Comment(c.Text)
+	for _, i := range encoded(c) {
+		g.Instruction(i)
+	}
+}
+
+// encoded returns the bytes of an instruction as directives of the assembler.
+func encoded(c tile.Code) (all []*ir.Instruction) {
 	b := c.Bytes
 	for ; len(b) >= 4; b = b[4:] {
-		g.Instruction(&ir.Instruction{Opcode: "LONG", Operands: []operand.Op{operand.U32(binary.LittleEndian.Uint32(b))}})
+		all = append(all, &ir.Instruction{Opcode: "LONG", Operands: []operand.Op{operand.U32(binary.LittleEndian.Uint32(b))}})
 	}
 	for _, v := range b {
-		g.Instruction(&ir.Instruction{Opcode: "BYTE", Operands: []operand.Op{operand.U8(v)}})
+		all = append(all, &ir.Instruction{Opcode: "BYTE", Operands: []operand.Op{operand.U8(v)}})
 	}
+	return all
 }

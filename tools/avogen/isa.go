@@ -17,6 +17,7 @@ type gen struct {
 	suffix string
 	width  int  // elements of a register
 	vnni   bool // AVX-512 VNNI
+	bf16   bool // AVX-512 BF16
 	tiles  bool // AMX
 
 	consts map[string]operand.Mem

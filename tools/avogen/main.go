@@ -33,7 +33,7 @@ func main() {
 	log.SetFlags(0)
 	log.SetPrefix("avogen: ")
 	pkg := flag.String("package", "kern", "package to write: kern or probs")
-	class := flag.String("class", "", "avx2, avx512, avx512vnni or amx; of probs avx2 or avx512")
+	class := flag.String("class", "", "avx2, avx512, avx512vnni, avx512bf16 or amx; of probs avx2 or avx512")
 	dir := flag.String("dir", ".", "directory to write to")
 	flag.Parse()
 	if err := run(*pkg, *class, *dir); err != nil {
@@ -51,14 +51,16 @@ func run(pkg, class, dir string) error {
 		g = &gen{Context: build.NewContext(), suffix: "AVX512", width: 16}
 	case "avx512vnni":
 		g = &gen{Context: build.NewContext(), suffix: "AVX512VNNI", width: 16, vnni: true}
+	case "avx512bf16":
+		g = &gen{Context: build.NewContext(), suffix: "AVX512BF16", width: 16, bf16: true}
 	case "amx":
 		g = &gen{Context: build.NewContext(), suffix: "AMX", width: 16, tiles: true}
 	default:
-		return fmt.Errorf("-class %q: want avx2, avx512, avx512vnni or amx", class)
+		return fmt.Errorf("-class %q: want avx2, avx512, avx512vnni, avx512bf16 or amx", class)
 	}
 	g.ConstraintExpr("amd64,!purego")
 	switch {
-	case pkg == "probs" && !g.tiles && !g.vnni:
+	case pkg == "probs" && !g.tiles && !g.vnni && !g.bf16:
 		g.probs()
 		flags = "-package probs " + flags
 	case pkg != "kern":
@@ -67,9 +69,12 @@ func run(pkg, class, dir string) error {
 		g.amx()
 	case g.vnni:
 		g.q8s()
+	case g.bf16:
+		g.gemmsPairs()
 	default:
 		g.constants()
 		g.gemms()
+		g.gemmsPairs()
 		g.vectors()
 		g.q8s()
 	}
@@ -79,6 +84,9 @@ func run(pkg, class, dir string) error {
 	}
 	if err := pass.Compile.Execute(file); err != nil {
 		return err
+	}
+	if g.bf16 {
+		toDots(file)
 	}
 	sum, err := sourceHash()
 	if err != nil {

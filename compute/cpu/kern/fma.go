@@ -22,12 +22,13 @@ func halfway(u uint64) bool {
 	return u<<35 == 1<<63 || u<<1-1 < (1023-126)<<53-1
 }
 
-// fma32Odd is fma32 without the shortcut: it makes the last bit of an inexact
-// float64 sum odd, towards the exact value. Rounding this to at most 51 bits
-// gives what rounding the exact sum gives (Boldo and Melquiond, Emulation of
-// FMA and correctly rounded sums: proved algorithms using rounding to odd).
-func fma32Odd(a, b, c float32) float32 {
-	p, z := float64(a)*float64(b), float64(c)
+// fma32Odd is fma32 without the shortcut.
+func fma32Odd(a, b, c float32) float32 { return float32(sumToOdd(float64(a)*float64(b), float64(c))) }
+
+// sumToOdd returns p + z, with the last bit of an inexact sum made odd, towards the exact value.
+// Rounding this to at most 51 bits gives what rounding the exact sum gives (Boldo and Melquiond,
+// Emulation of FMA and correctly rounded sums: proved algorithms using rounding to odd).
+func sumToOdd(p, z float64) float64 {
 	s := p + z
 	// The error of a sum is a float64, and this finds it (Knuth's TwoSum).
 	d := s - p
@@ -40,5 +41,5 @@ func fma32Odd(a, b, c float32) float32 {
 		}
 		s = math.Float64frombits(u)
 	}
-	return float32(s)
+	return s
 }

@@ -20,6 +20,7 @@ var generated = []struct {
 	{"avx2", ".", nil},
 	{"avx512", ".", nil},
 	{"avx512vnni", ".", nil},
+	{"avx512bf16", ".", nil},
 	{"amx", ".", nil},
 	{"avx2", "../../../model/internal/probs", []string{"-package", "probs"}},
 	{"avx512", "../../../model/internal/probs", []string{"-package", "probs"}},

@@ -86,6 +86,8 @@ func TestKernelsStayInsideTheirSlices(t *testing.T) {
 				h := halfWords(at(2, BF16PanelLen(k)/2))
 				f.GemmBF16(at(0, rows*Panel), Panel, at(1, rows*k), k, 1, h, rows, k, n%2 == 0)
 				f.GemmBF16(at(0, rows*Panel), Panel, at(1, rows*k), 1, rows, h, rows, k, n%2 == 0)
+				RoundPairs(words(at(3, (n+1)/2)), y)
+				f.GemmPairs(at(0, rows*Panel), Panel, words(at(1, rows*((k+1)/2))), (k+1)/2, h, rows, k, n%2 == 0)
 				for planes := 1; planes <= 2; planes++ {
 					blocks := n % 3
 					rows := 1 + n%9

@@ -19,6 +19,7 @@ import (
 //go:generate go -C ../../../tools run ./avogen -class avx2 -dir ../compute/cpu/kern
 //go:generate go -C ../../../tools run ./avogen -class avx512 -dir ../compute/cpu/kern
 //go:generate go -C ../../../tools run ./avogen -class avx512vnni -dir ../compute/cpu/kern
+//go:generate go -C ../../../tools run ./avogen -class avx512bf16 -dir ../compute/cpu/kern
 //go:generate go -C ../../../tools run ./avogen -class amx -dir ../compute/cpu/kern
 //go:generate go -C ../../../tools run ./neongen -dir ../compute/cpu/kern
 
@@ -30,7 +31,7 @@ const (
 	Portable   Class = iota
 	AVX2             // AVX2, FMA and F16C
 	AVX512           // AVX-512 F, BW, DQ, VL
-	AVX512VNNI       // AVX512 and AVX-512 VNNI
+	AVX512VNNI       // AVX512 and AVX-512 VNNI, and AVX-512 BF16 where the processor has it
 	AMX              // AVX512VNNI and AMX TILE, BF16, INT8
 	NEON             // of arm64, which always has it
 	NEONDot          // NEON and products of bytes, summed by fours (FEAT_DotProd)
@@ -143,6 +144,17 @@ type Funcs struct {
 	GemmBF16 func(c []float32, ldc int, a []float32, ars, aks int, b []uint16, rows, k int, acc bool)
 	// GemmBF16Next is GemmBF16 that prefetches the panel next as GemmNext does.
 	GemmBF16Next func(c []float32, ldc int, a []float32, ars, aks int, b []uint16, rows, k int, acc bool, next []uint16)
+	// MaxRowsPairs is the largest number of rows that GemmPairs computes at once, and its fastest
+	// number.
+	MaxRowsPairs int
+	// GemmPairs multiplies rows of activations, row r being RoundPairs's at a[r·ars], by b, a panel
+	// as GemmBF16 takes it, in which the partner of an odd k is zero. For each output and each pair of
+	// k in ascending order, the odd product and then the even one are added to c[r·ldc+j], which
+	// starts from zero, or from c if acc, in fused multiply-adds that treat subnormal factors, terms
+	// and results as zeros. Calls that split k do so at even k.
+	GemmPairs func(c []float32, ldc int, a []uint32, ars int, b []uint16, rows, k int, acc bool)
+	// Pairs says what computes GemmPairs; it is empty where plain Go does, many times slower.
+	Pairs string
 	// SplitA rounds the row x to planes (1 or 2) of bfloat16, where the second is the remainder
 	// of the first, and writes it for GemmSplit. It rounds to nearest, ties to even; the second
 	// plane is zero where the first is not finite. dst has at least BF16ALen(len(x), planes)

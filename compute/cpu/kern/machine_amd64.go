@@ -34,6 +34,9 @@ var avx2 = Funcs{
 	MaxRowsBF16:  len(gemmsBF16AVX2) - 1,
 	GemmBF16:     gemmBF16Of(gemmsBF16AVX2[:], halfRows),
 	GemmBF16Next: gemmBF16NextOf(gemmsBF16AVX2[:], halfRows),
+	MaxRowsPairs: len(gemmsPairsAVX2) - 1,
+	GemmPairs:    gemmPairsOf(gemmsPairsAVX2[:], halfRows),
+	Pairs:        fusedPairs,
 	QuantA:       func(dst []uint32, x []float32, planes int) { quantAsm(quantAAVX2, dst, x, planes) },
 	MaxRowsQ8:    len(gemmsQ8AVX2) - 1,
 	GemmQ8: func(c []float32, ldc int, a []uint32, ars int, b []byte, rows, blocks, _ int, acc bool) {
@@ -74,6 +77,9 @@ var avx512 = Funcs{
 	MaxRowsBF16:  len(gemmsBF16AVX512) - 1,
 	GemmBF16:     gemmBF16Of(gemmsBF16AVX512[:], math.MaxInt),
 	GemmBF16Next: gemmBF16NextOf(gemmsBF16AVX512[:], math.MaxInt),
+	MaxRowsPairs: len(gemmsPairsAVX512) - 1,
+	GemmPairs:    gemmPairsOf(gemmsPairsAVX512[:], math.MaxInt),
+	Pairs:        fusedPairs,
 	QuantA:       func(dst []uint32, x []float32, planes int) { quantAsm(quantAAVX512, dst, x, planes) },
 	MaxRowsQ8:    len(gemmsQ8AVX512) - 1,
 	GemmQ8: func(c []float32, ldc int, a []uint32, ars int, b []byte, rows, blocks, _ int, acc bool) {
@@ -104,10 +110,21 @@ var avx512 = Funcs{
 	},
 }
 
-// avx512vnni differs in products of q8 and of 4 bits only.
+// What Funcs.Pairs says.
+const (
+	fusedPairs = "fused multiply-adds"
+	dotPairs   = "VDPBF16PS"
+)
+
+// avx512vnni differs in products of q8, of 4 bits and of pairs only.
 var avx512vnni = func() Funcs {
 	f := avx512
 	f.Class = AVX512VNNI
+	if cpu.X86.HasAVX512BF16 {
+		f.MaxRowsPairs = len(gemmsPairsBF16) - 1
+		f.GemmPairs = gemmPairsOf(gemmsPairsBF16[:], math.MaxInt)
+		f.Pairs = dotPairs
+	}
 	f.QuantA = func(dst []uint32, x []float32, planes int) {
 		quantAsm(quantsVNNI[planes], dst, x, planes)
 	}
@@ -159,6 +176,19 @@ var (
 var (
 	gemmsBF16AVX2 = [...]gemmBF16Asm{
 		1: gemmBF16x1AVX2, gemmBF16x2AVX2, gemmBF16x3AVX2, gemmBF16x4AVX2, gemmBF16x5AVX2, gemmBF16x6AVX2,
+	}
+	gemmsPairsAVX2 = [...]gemmPairsAsm{
+		1: gemmPairsx1AVX2, gemmPairsx2AVX2, gemmPairsx3AVX2, gemmPairsx4AVX2, gemmPairsx5AVX2, gemmPairsx6AVX2,
+	}
+	gemmsPairsAVX512 = [...]gemmPairsAsm{
+		1: gemmPairsx1AVX512, gemmPairsx2AVX512, gemmPairsx3AVX512, gemmPairsx4AVX512, gemmPairsx5AVX512,
+		gemmPairsx6AVX512, gemmPairsx7AVX512, gemmPairsx8AVX512, gemmPairsx9AVX512, gemmPairsx10AVX512,
+		gemmPairsx11AVX512, gemmPairsx12AVX512, gemmPairsx13AVX512, gemmPairsx14AVX512,
+	}
+	gemmsPairsBF16 = [...]gemmPairsAsm{
+		1: gemmPairsx1AVX512BF16, gemmPairsx2AVX512BF16, gemmPairsx3AVX512BF16, gemmPairsx4AVX512BF16, gemmPairsx5AVX512BF16,
+		gemmPairsx6AVX512BF16, gemmPairsx7AVX512BF16, gemmPairsx8AVX512BF16, gemmPairsx9AVX512BF16, gemmPairsx10AVX512BF16,
+		gemmPairsx11AVX512BF16, gemmPairsx12AVX512BF16, gemmPairsx13AVX512BF16, gemmPairsx14AVX512BF16,
 	}
 	gemmsQ8AVX2 = [...]gemmQ8Func{
 		1: gemmQ8x1AVX2, gemmQ8x2AVX2, gemmQ8x3AVX2, gemmQ8x4AVX2, gemmQ8x5AVX2, gemmQ8x6AVX2,
@@ -230,6 +260,11 @@ func narrowWords(dst []uint16, x []float32) int {
 	_ = dst[n-1]
 	narrowBF16AVX2(unsafe.SliceData(dst), unsafe.SliceData(x), n)
 	return n
+}
+
+// roundPairs rounds whole steps of x to pairs and returns the number of these.
+func roundPairs(dst []uint32, x []float32) int {
+	return narrowWords(unsafe.Slice((*uint16)(unsafe.Pointer(unsafe.SliceData(dst))), 2*len(dst)), x) / 2
 }
 
 // widenBF16Words widens whole steps of src to dst and returns the number of their elements.

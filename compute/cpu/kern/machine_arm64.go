@@ -28,6 +28,8 @@ var neon = Funcs{
 	MaxRowsBF16:  len(gemmsBF16NEON) - 1,
 	GemmBF16:     gemmBF16Of(gemmsBF16NEON[:], halfRows),
 	GemmBF16Next: gemmBF16NextOf(gemmsBF16NEON[:], halfRows),
+	MaxRowsPairs: portableRows,
+	GemmPairs:    gemmPairs,
 	QuantA:       func(dst []uint32, x []float32, planes int) { quantNEON(quantPairs, dst, x, planes) },
 	MaxRowsQ8:    len(gemmsQ8NEON) - 1,
 	GemmQ8: func(c []float32, ldc int, a []uint32, ars int, b []byte, rows, blocks, _ int, acc bool) {

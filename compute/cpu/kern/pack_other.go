@@ -6,6 +6,8 @@ func transpose(_, _ []float32, _, _ int) int { return 0 }
 
 func narrowWords([]uint16, []float32) int { return 0 }
 
+func roundPairs([]uint32, []float32) int { return 0 }
+
 func widenBF16Words([]float32, []byte) int { return 0 }
 
 func widenF16Words([]float32, []byte) int { return 0 }

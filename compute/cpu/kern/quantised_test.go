@@ -455,6 +455,10 @@ func TestProductsDoNotAllocate(t *testing.T) {
 		if n := testing.AllocsPerRun(3, func() {
 			f.Gemm(c, Panel, a, k, 1, w, Panel, rows, k, false)
 			f.GemmBF16(c, Panel, a, k, 1, half, rows, k, false)
+			for i := range rows {
+				RoundPairs(q[i*PairsALen(k):], a[i*k:][:k])
+			}
+			f.GemmPairs(c, Panel, q, PairsALen(k), half, rows, k, false)
 			PackBF16(half, a, Panel/2, k, k)
 			PackQ8(octets, a, Panel/2, k, k)
 			for planes := 1; planes <= 2; planes++ {

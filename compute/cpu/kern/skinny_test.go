@@ -51,6 +51,15 @@ func products(rows int) []product {
 			},
 		},
 	}
+	dots := acts(PairsALen(k), func(*Funcs) func([]uint32, []float32, int) {
+		return func(dst []uint32, x []float32, _ int) { RoundPairs(dst, x) }
+	}, 0)
+	ps = append(ps, product{
+		name: "bf16dp", bytes: 2 * BF16PanelLen(k),
+		panel: func(f *Funcs, c []float32, b []byte, rows int) {
+			f.GemmPairs(c, Panel, dots(f), PairsALen(k), half(b), rows, k, false)
+		},
+	})
 	for planes := 2; planes > 0; planes-- {
 		name := map[int]string{1: " one plane"}[planes]
 		n := BF16ALen(k, planes)

@@ -7,6 +7,8 @@ import "unsafe"
 type (
 	// gemmBF16Asm is gemmAsm for panels of bfloat16.
 	gemmBF16Asm = func(c *float32, ldc uintptr, a *float32, ars, aks uintptr, b *uint16, k int, acc bool, ahead, pace uintptr)
+	// gemmPairsAsm computes a row count's outputs of panels of bfloat16, from pairs.
+	gemmPairsAsm = func(c *float32, ldc uintptr, a *uint32, ars uintptr, b *uint16, pairs int, acc bool, ahead, pace uintptr)
 	// gemmQ8Func computes a row count's outputs of panels of q8.
 	gemmQ8Func = func(c *float32, ldc uintptr, a *uint32, ars uintptr, b *byte, blocks int, acc bool, ahead, pace uintptr)
 	// quantFunc quantises n elements to integers of at most most.
@@ -214,6 +216,37 @@ func gemmBF16AsmNext(kernels []gemmBF16Asm, half int, c []float32, ldc int, a []
 				unsafe.SliceData(at), 4*uintptr(ars), 4*uintptr(aks),
 				unsafe.SliceData(bt[min(2*j, len(bt)):]),
 				t.n, acc || t.i > 0, ahead, pace)
+		}
+	}
+}
+
+// gemmPairsOf is gemmOf for GemmPairs. Steps of its walk are pairs of k.
+func gemmPairsOf(kernels []gemmPairsAsm, half int) func(c []float32, ldc int, a []uint32, ars int, b []uint16, rows, k int, acc bool) {
+	return func(c []float32, ldc int, a []uint32, ars int, b []uint16, rows, k int, acc bool) {
+		if rows == 0 {
+			return
+		}
+		_ = c[(rows-1)*ldc+Panel-1]
+		if k > 0 {
+			_, _ = a[(rows-1)*ars+(k+1)/2-1], b[BF16PanelLen(k)-1]
+		}
+		pairs := (k + 1) / 2
+		if rows < min(len(kernels), half) {
+			kernels[rows](unsafe.SliceData(c), 4*uintptr(ldc), unsafe.SliceData(a), 4*uintptr(ars),
+				unsafe.SliceData(b), pairs, acc, aheadOne, partK*2*Panel)
+			return
+		}
+		w := newWalk(rows, len(kernels)-1, halves(rows, half), pairs, chunkBF16/2, 2*bf16Line, partK/2)
+		for t := w.start(); t.rows > 0; w.advance(&t) {
+			n := halves(t.rows, half)
+			at, bt := a[min(t.r0*ars+t.i, len(a)):], b[min(t.i*bf16Line, len(b)):]
+			for h := range n {
+				j := h * Panel / n
+				ahead, pace := w.ahead(t, h)
+				kernels[t.rows](unsafe.SliceData(c[t.r0*ldc+j:]), 4*uintptr(ldc),
+					unsafe.SliceData(at), 4*uintptr(ars), unsafe.SliceData(bt[min(2*j, len(bt)):]),
+					t.n, acc || t.i > 0, ahead, pace)
+			}
 		}
 	}
 }

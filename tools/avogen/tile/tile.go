@@ -1,5 +1,6 @@
-// Package tile encodes the tile instructions of Intel's AMX, which neither avo nor Go's assembler
-// knows. Their registers are physical ones: avo's allocator does not see into bytes.
+// Package tile encodes instructions that neither avo nor Go's assembler knows: the tile instructions
+// of Intel's AMX, and VDPBF16PS. Their registers are physical ones: avo's allocator does not see into
+// bytes.
 package tile
 
 import (
@@ -139,3 +140,23 @@ func DotS8S8(b, a, c Reg) Code { return product("tdpbssd", ppF2, 0x5e, b, a, c) 
 
 // DotU8S8 adds a·b to c: fours of uint8 in a and of int8 in b, int32.
 func DotU8S8(b, a, c Reg) Code { return product("tdpbusd", pp66, 0x5e, b, a, c) }
+
+// DotPairs is VDPBF16PS of registers ZMM0 to ZMM31: it adds the products of the pairs of bfloat16 in a
+// and b to the float32 in c.
+func DotPairs(b, a, c int) Code {
+	for _, r := range []int{a, b, c} {
+		if r < 0 || r > 31 {
+			panic(fmt.Sprintf("tile: no register zmm%d", r))
+		}
+	}
+	// EVEX.512.F3.0F38.W0 52 /r: the high bits of registers are inverted.
+	not := func(r, bit int) byte { return byte(r>>bit&1) ^ 1 }
+	return Code{fmt.Sprintf("vdpbf16ps %%zmm%d,%%zmm%d,%%zmm%d", b, a, c), []byte{
+		0x62,
+		not(c, 3)<<7 | not(b, 4)<<6 | not(b, 3)<<5 | not(c, 4)<<4 | 2,
+		byte(^a&15)<<3 | 4 | ppF3,
+		2<<5 | not(a, 4)<<3,
+		0x52,
+		0xc0 | byte(c&7)<<3 | byte(b&7),
+	}}
+}

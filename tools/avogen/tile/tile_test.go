@@ -12,7 +12,7 @@ import (
 	"github.com/mmcloughlin/avo/reg"
 )
 
-// Every tile instruction in every form that the encoder can make is what its
+// Every instruction in every form that the encoder can make is what its
 // comment says, by the disassembler.
 func TestTileEncodings(t *testing.T) {
 	objdump, err := exec.LookPath("objdump")
@@ -46,6 +46,11 @@ func TestTileEncodings(t *testing.T) {
 			}
 		}
 	}
+	for a := range 32 {
+		for b := range 32 {
+			all = append(all, DotPairs(b, a, (a+3*b)%32))
+		}
+	}
 	var bytes []byte
 	for _, c := range all {
 		bytes = append(bytes, c.Bytes...)
@@ -77,6 +82,7 @@ func TestImpossibleOperandsPanic(t *testing.T) {
 		"scale 3":        func() { Load(Rows(reg.RAX, reg.RBX, 3, 0), 0) },
 		"32-bit base":    func() { LoadConfig(operand.Mem{Base: reg.EAX}) },
 		"equal tiles":    func() { DotS8S8(1, 2, 1) },
+		"register 32":    func() { DotPairs(0, 32, 1) },
 		"vector as base": func() { LoadConfig(operand.Mem{Base: reg.Z1}) },
 	} {
 		t.Run(name, func(t *testing.T) {
