@@ -22,7 +22,7 @@ type DType compute.DType
 // Loading.Options.
 const Auto DType = 255
 
-var dtypes = [...]compute.DType{compute.F32, compute.BF16, compute.Q8, compute.Q4}
+var dtypes = [...]compute.DType{compute.F32, compute.BF16, compute.BF16DP, compute.Q8, compute.Q4}
 
 // DTypeNames lists the names of all types except Auto.
 func DTypeNames() string {

@@ -14,11 +14,11 @@ import (
 )
 
 func TestTypesAreReadByName(t *testing.T) {
-	for in, want := range map[string]string{"auto": "auto", "f32": "f32", "BF16": "bf16", "q8": "q8", "q4": "q4", "": "", "AUTO": "", "f16": "", "i32": ""} {
+	for in, want := range map[string]string{"auto": "auto", "f32": "f32", "BF16": "bf16", "bf16dp": "bf16dp", "q8": "q8", "q4": "q4", "": "", "AUTO": "", "f16": "", "i32": ""} {
 		var d DType
 		err := d.Set(in)
 		switch {
-		case want == "" && (err == nil || err.Error() != "want one of f32, bf16, q8, q4"):
+		case want == "" && (err == nil || err.Error() != "want one of f32, bf16, bf16dp, q8, q4"):
 			t.Errorf("%q: %v, want it refused with the names", in, err)
 		case want != "" && (err != nil || d.String() != want):
 			t.Errorf("%q: %v, %v, want %s", in, &d, err, want)

@@ -23,8 +23,10 @@ import (
 type DType uint8
 
 // The element types. Activations are F32. F16 and BF16 are storage types. Weights are
-// packed as F32, BF16, Q8, which is 8-bit integers with a scale for every 32 of them, or Q4,
-// which keeps Blocks of 4-bit integers as they are and packs everything else as Q8.
+// packed as F32, BF16, Q8, which is 8-bit integers with a scale for every 32 of them, Q4,
+// which keeps Blocks of 4-bit integers as they are and packs everything else as Q8, or BF16DP,
+// which is BF16 whose products round activations to bfloat16 as well and have the bits of
+// AVX-512's VDPBF16PS.
 const (
 	F32 DType = iota
 	F16
@@ -33,12 +35,13 @@ const (
 	Q8
 	Blocks // a storage type of files, which a BlockReader reads
 	Q4
+	BF16DP
 )
 
 // Size returns the bytes of one element, or 0 if elements share bytes.
 func (t DType) Size() int {
 	switch t {
-	case F16, BF16:
+	case F16, BF16, BF16DP:
 		return 2
 	case Q8, Blocks, Q4:
 		return 0
@@ -61,6 +64,8 @@ func (t DType) String() string {
 		return "Q8"
 	case Q4:
 		return "Q4"
+	case BF16DP:
+		return "BF16DP"
 	}
 	return "DType(?)"
 }
@@ -192,7 +197,7 @@ type Device interface {
 	Arithmetic() string
 	Alloc(t DType, shape ...int) (Buffer, error)
 	// Pack stacks parts, which share Cols, into one weight [ΣRows][Cols] of F32,
-	// BF16, Q8, or Q4 if the device has that. Products with the integers of a weight
+	// BF16, Q8, or Q4 or BF16DP if the device has that. Products with the integers of a weight
 	// packed as Q4 have the bits that they have with the same ones in Q8, if activations
 	// are rounded alike.
 	Pack(as DType, parts ...Matrix) (Weight, error)

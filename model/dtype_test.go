@@ -15,7 +15,7 @@ import (
 )
 
 // dtypes are the storage types of weights.
-var dtypes = []compute.DType{compute.F32, compute.BF16, compute.Q8}
+var dtypes = []compute.DType{compute.F32, compute.BF16, compute.BF16DP, compute.Q8}
 
 // oracleClass returns the class whose bits class must have for weights of a type: with
 // bfloat16, tiles have bits of their own.

@@ -8,7 +8,6 @@ import (
 	"slices"
 	"testing"
 
-	"talf/compute"
 	"talf/compute/cpu/kern"
 	"talf/model"
 	"talf/model/modeltest"
@@ -112,7 +111,7 @@ func TestSmallWeightsOfFamilies(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			dir, want := fixture(t, "hf-more/"+name)
 			ids := ints(t, want, "input_ids")
-			for _, dt := range []compute.DType{compute.BF16, compute.Q8} {
+			for _, dt := range dtypes[1:] {
 				m := load(t, dir, device(t, kern.Best(), 2), model.Options{DType: dt, MaxRows: 512})
 				whole, _ := run(t, m, ids, len(ids))
 				plain, _ := run(t, m, ids, 1)

@@ -40,10 +40,11 @@ func TestTheFunctionIsHowAModelIsComputed(t *testing.T) {
 	}
 	q8 := with(func(o *model.Options) { o.DType = compute.Q8 })
 	for want, m := range map[string]*model.Model{
-		"the type of keys and values is bf16, it was made with f32":                                              of(plain, with(func(o *model.Options) { o.KV = compute.BF16 })),
-		"the type of weights is bf16, it was made with f32":                                                      of(plain, with(func(o *model.Options) { o.DType = compute.BF16 })),
-		"the type of weights is q8, it was made with f32; the type of activations in products is int16, not f32": of(plain, q8),
-		"the type of weights is q8, it was made with f32; the type of activations in products is int8, not f32":  of(cpu.Config{Class: kern.Portable, Threads: 1, ActBits: 8}, q8),
+		"the type of keys and values is bf16, it was made with f32":                                                 of(plain, with(func(o *model.Options) { o.KV = compute.BF16 })),
+		"the type of weights is bf16, it was made with f32":                                                         of(plain, with(func(o *model.Options) { o.DType = compute.BF16 })),
+		"the type of weights is q8, it was made with f32; the type of activations in products is int16, not f32":    of(plain, q8),
+		"the type of weights is bf16dp, it was made with f32; the type of activations in products is bf16, not f32": of(plain, with(func(o *model.Options) { o.DType = compute.BF16DP })),
+		"the type of weights is q8, it was made with f32; the type of activations in products is int8, not f32":     of(cpu.Config{Class: kern.Portable, Threads: 1, ActBits: 8}, q8),
 	} {
 		if got := m.Function().Against(base).Since("it was made"); got != want {
 			t.Errorf("%q, want %q", got, want)

@@ -30,7 +30,7 @@ var ErrContext = turns.ErrContext
 
 // Options say how a model is loaded.
 type Options struct {
-	DType   compute.DType // of packed weights: F32, BF16, Q8, or Q4 if some are stored in 4-bit blocks
+	DType   compute.DType // of packed weights: F32, BF16, BF16DP, Q8, or Q4 if some are stored in 4-bit blocks
 	KV      compute.DType // of keys and values: F32 or BF16
 	MaxRows int           // maximum rows of one internal pass; larger batches run in blocks of rows
 	// Lazy postpones packing the weights until the model first runs or a draft head is
@@ -66,8 +66,8 @@ const maxRows = 1 << 16
 
 // Validate reports the first invalid option.
 func (o Options) Validate() error {
-	if o.DType != compute.F32 && o.DType != compute.BF16 && o.DType != compute.Q8 && o.DType != compute.Q4 {
-		return fmt.Errorf("weights as %v are not supported, want F32, BF16, Q8 or Q4", o.DType)
+	if t := o.DType; t != compute.F32 && t != compute.BF16 && t != compute.BF16DP && t != compute.Q8 && t != compute.Q4 {
+		return fmt.Errorf("weights as %v are not supported, want F32, BF16, BF16DP, Q8 or Q4", o.DType)
 	}
 	if o.KV != compute.F32 && o.KV != compute.BF16 {
 		return fmt.Errorf("keys and values as %v are not supported, want F32 or BF16", o.KV)

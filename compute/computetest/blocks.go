@@ -71,7 +71,7 @@ func blocksAgree(b *bench) {
 		f32, other := matrix(values, out, in, compute.F32), matrix(b.random(30*in), 30, in, compute.F32)
 		for _, exact := range []bool{true, false} {
 			m.Block = blocksOf64{exact}
-			for _, as := range formats {
+			for _, as := range b.formats() {
 				stored := f32
 				if as == compute.Q8 && exact {
 					stored = q8

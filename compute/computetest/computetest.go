@@ -141,8 +141,15 @@ func (b *bench) read(buf compute.Buffer, n int) []float32 {
 	return x
 }
 
-// formats are the types that weights are packed as.
-var formats = []compute.DType{compute.F32, compute.BF16, compute.Q8}
+// formats returns the types that weights are packed as: those that every device has, and BF16DP where this one
+// has it.
+func (b *bench) formats() []compute.DType {
+	all := []compute.DType{compute.F32, compute.BF16, compute.Q8}
+	if _, err := b.dev.Pack(compute.BF16DP, matrix([]float32{1}, 1, 1, compute.F32)); err == nil {
+		all = append(all, compute.BF16DP)
+	}
+	return all
+}
 
 func (b *bench) weight(w []float32, out, in int) compute.Weight {
 	b.Helper()

@@ -64,14 +64,14 @@ func linearAgrees(b *bench) {
 // formatsAgree compares products with float64 ones of the weights that Embed
 // gives back, and those with what was packed.
 func formatsAgree(b *bench) {
-	for _, as := range formats {
+	for _, as := range b.formats() {
 		// Of a weight: half a unit of bfloat16's 8 bits; half a step of the 127 of a
 		// block's largest, which is the row's at most, and what the scale's own
 		// rounding takes. Of a product: bfloat16 weights may meet activations of 16
-		// bits, Q8 weights do.
+		// bits, Q8 weights do. BF16DP's meet bfloat16: here those are.
 		weightTol, tol := 0.0, 1e-5
 		switch as {
-		case compute.BF16:
+		case compute.BF16, compute.BF16DP:
 			weightTol, tol = 0x1p-8, 2e-5
 		case compute.Q8:
 			weightTol, tol = 0.51/127, 1e-4
@@ -101,6 +101,9 @@ func formatsAgree(b *bench) {
 			}
 			for _, n := range []int{1, 7, 70} {
 				x := b.random(n * s.in)
+				for i := 0; as == compute.BF16DP && i < len(x); i++ {
+					x[i] = math.Float32frombits(math.Float32bits(x[i]) &^ 0xffff)
+				}
 				want := make([]float64, 0, n*s.out)
 				for r := range n {
 					for o := range s.out {
@@ -122,7 +125,7 @@ func formatsAgree(b *bench) {
 // linearFused holds Linear with all that can be fused to it to the same bits as
 // its pieces one by one.
 func linearFused(b *bench) {
-	for _, as := range formats {
+	for _, as := range b.formats() {
 		linearFusedAs(b, as)
 	}
 }
@@ -165,7 +168,7 @@ func linearFusedAs(b *bench, as compute.DType) {
 }
 
 func linearInvariant(b *bench) {
-	for _, as := range formats {
+	for _, as := range b.formats() {
 		linearInvariantAs(b, as)
 	}
 }

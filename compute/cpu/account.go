@@ -11,7 +11,7 @@ import (
 // WeightBytes returns the memory of a packed weight; as Q4, of one in 4-bit blocks.
 func (d *Device) WeightBytes(as compute.DType, out, in int) int64 {
 	switch as {
-	case compute.BF16:
+	case compute.BF16, compute.BF16DP:
 		return 2 * int64(kern.BF16Len(out, in))
 	case compute.Q8:
 		return int64(kern.Q8Len(out, in))

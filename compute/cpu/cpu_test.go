@@ -43,7 +43,7 @@ func TestResultsDependNeitherOnClassNorOnThreads(t *testing.T) {
 		counts = []int{3}
 	}
 	devices, tiles := map[string]func() compute.Device{}, map[string]func() compute.Device{}
-	all := []compute.DType{compute.F32, compute.Q8}
+	all := []compute.DType{compute.F32, compute.Q8, compute.BF16DP}
 	for _, class := range classes() {
 		for _, threads := range counts {
 			name, f := fmt.Sprintf("%v with %d threads", class, threads), func() compute.Device { return device(t, class, threads) }
@@ -81,6 +81,7 @@ func TestBitsArePinned(t *testing.T) {
 		want    string
 	}{
 		{[]compute.DType{compute.F32, compute.Q8}, "f93888a43c4405de88360043dfac2920e3d3c067bd31b6fceca1d1036398bcd1"},
+		{[]compute.DType{compute.BF16DP}, "881f6dbe9068f7535a2ac2707d5d9f771812caf9c59175f7078dd5184a6dcd0c"},
 		{[]compute.DType{compute.BF16}, "62da9dc071a453f18d833d20a336d9228d1198f8b5ca6fb7a2012f9e05d1e9f3"},
 	} {
 		for _, class := range classes() {

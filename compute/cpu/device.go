@@ -151,6 +151,10 @@ func (d *Device) Name() string {
 // Shapes returns how products cut many rows, as kern.ParseShapes reads it; "" if they can do so in one way only.
 func (d *Device) Shapes() string { return d.k.Shapes.String() }
 
+// Pairs says what multiplies weights packed as BF16DP, for example "VDPBF16PS". It is empty where plain Go
+// does, many times slower than other types.
+func (d *Device) Pairs() string { return d.k.Pairs }
+
 // Arithmetic returns "": other devices are compared with the CPU.
 func (d *Device) Arithmetic() string { return "" }
 
@@ -161,12 +165,14 @@ func (d *Device) Abilities() compute.DeviceAbilities {
 }
 
 // rounding returns "f32" where activations are not rounded, otherwise what to: integers
-// with a scale, or the tiles' one or two bfloat16 for an activation.
+// with a scale, a bfloat16, or the tiles' one or two bfloat16 for an activation.
 func (d *Device) rounding(weights compute.DType) string {
 	planes := d.cfg.planes(weights)
 	switch {
 	case weights == compute.Q8 || weights == compute.Q4:
 		return [...]string{1: "int8", "int16"}[planes]
+	case weights == compute.BF16DP:
+		return "bf16"
 	case weights == compute.BF16 && d.k.GemmSplit != nil:
 		return [...]string{1: "amx bf16", "amx 2×bf16"}[planes]
 	}

@@ -70,7 +70,7 @@ func (q *Queue) LinearHeads(dst, x compute.Columns, w []compute.Weight, n int) {
 	for _, o := range w {
 		b := weightOf(op, o)
 		check(b.out == first.out && b.in == first.in, op, "elements of a head's weight", b.out*b.in, first.out*first.in)
-		if b.half == nil && b.panels == nil {
+		if b.half == nil && b.panels == nil || b.dots {
 			panic("cpu: " + op + ": a weight as " + b.DType().String() + ", want F32 or BF16")
 		}
 	}

@@ -38,6 +38,7 @@ func (q *Queue) linear(op string, dst, peaks, x compute.Buffer, l *compute.Linea
 	if l.Up != nil {
 		up := weightOf(op, l.Up)
 		check(up.out == w.out && up.in == w.in, op, "elements of the second weight", up.out*up.in, w.out*w.in)
+		check(up.DType() == w.DType(), op, "type of the second weight", int(up.DType()), int(w.DType()))
 		t.up, t.gated = up.packed, true
 		if l.UpBias != nil {
 			t.upBias = f32(op, l.UpBias, w.out)
@@ -96,6 +97,17 @@ var halves = form{
 	},
 }
 
+// pairs is the form for weights packed as BF16DP.
+var pairs = form{
+	size: func(k, _ int) int { return kern.PairsALen(k) },
+	round: func(_ *kern.Funcs, dst []uint32, x []float32, _ int) {
+		kern.RoundPairs(dst, x)
+	},
+	gemm: func(f *kern.Funcs, c []float32, ldc int, a []uint32, lda int, b *packed, p, m, k, _ int) {
+		f.GemmPairs(c, ldc, a, lda, b.half[p*kern.BF16PanelLen(k):], m, k, false)
+	},
+}
+
 // form returns the form that w needs, or nil if it takes f32 rows.
 func (w *weight) form(k *kern.Funcs) *form {
 	switch {
@@ -103,6 +115,8 @@ func (w *weight) form(k *kern.Funcs) *form {
 		return &integers
 	case w.q4 != nil:
 		return &nibbles
+	case w.dots:
+		return &pairs
 	case w.half != nil && k.GemmSplit != nil:
 		return &halves
 	}

@@ -210,7 +210,7 @@ func (q *Queue) head(op string, w compute.Buffer, v, hidden int, gradients bool)
 	case !ok:
 		h.rows = f32(op, w, v*hidden)
 		return h
-	case t.q8 != nil || t.q4 != nil:
+	case t.q8 != nil || t.q4 != nil || t.dots:
 		panic(fmt.Sprintf("cpu: %s: the weight is %v", op, t.DType()))
 	case gradients:
 		h.back = t.backward(q)
@@ -222,6 +222,8 @@ func (q *Queue) head(op string, w compute.Buffer, v, hidden int, gradients bool)
 // DType and Shape make a weight usable as SoftCE's buffer [Out][In].
 func (w *weight) DType() compute.DType {
 	switch {
+	case w.dots:
+		return compute.BF16DP
 	case w.half != nil:
 		return compute.BF16
 	case w.q8 != nil:

@@ -13,6 +13,8 @@ type weight struct {
 	out, in int
 	packed
 
+	dots bool // with half: products are those of pairs, BF16DP
+
 	// back is the transposed packing for gradients, in panels over inputs. It is built on first
 	// use.
 	once sync.Once
@@ -59,7 +61,7 @@ func weightOf(op string, w compute.Weight) *weight {
 	return p
 }
 
-// Pack packs parts, stacked, as F32, BF16, Q8 or Q4.
+// Pack packs parts, stacked, as F32, BF16, BF16DP, Q8 or Q4.
 func (d *Device) Pack(as compute.DType, parts ...compute.Matrix) (compute.Weight, error) {
 	if len(parts) == 0 {
 		return nil, fmt.Errorf("cpu: pack: no matrix")
@@ -95,7 +97,8 @@ func (d *Device) Pack(as compute.DType, parts ...compute.Matrix) (compute.Weight
 	switch as {
 	case compute.F32:
 		w.panels, w.mem = hugeAlloc[float32](&d.mem, kern.PanelLen(w.out, w.in))
-	case compute.BF16:
+	case compute.BF16, compute.BF16DP:
+		w.dots = as == compute.BF16DP
 		w.half, w.mem = hugeAlloc[uint16](&d.mem, kern.BF16Len(w.out, w.in))
 	case compute.Q8:
 		w.q8, w.mem = hugeAlloc[byte](&d.mem, kern.Q8Len(w.out, w.in))
@@ -103,7 +106,7 @@ func (d *Device) Pack(as compute.DType, parts ...compute.Matrix) (compute.Weight
 		w.q4 = plan4(parts, w.out, w.in)
 		w.q4.mem, w.mem = hugeAlloc[byte](&d.mem, w.q4.bytes())
 	default:
-		return nil, fmt.Errorf("cpu: pack as %v: want F32, BF16, Q8 or Q4", as)
+		return nil, fmt.Errorf("cpu: pack as %v: want F32, BF16, BF16DP, Q8 or Q4", as)
 	}
 	d.pool.run(&packTask{dst: w.packed, parts: parts, out: w.out, in: w.in}, panels(w.out))
 	return w, nil

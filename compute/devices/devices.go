@@ -16,6 +16,9 @@ import (
 type Config struct {
 	Threads int // of the CPU; 0: one for each core that it finds
 	ActBits int // of the CPU: see cpu.Config; other devices refuse 8
+	// Weights is the type of the weights that are to be loaded, if it is known: only the CPU has BF16DP, and Log is
+	// told where that is slow.
+	Weights compute.DType
 	// TrainBF16 rounds what training multiplies to bfloat16; the CPU refuses it.
 	TrainBF16 bool
 	// Log, unless nil, is told what costs time on this machine.
@@ -55,6 +58,9 @@ func Open(n Name, c Config) (compute.Device, error) {
 	if c.ActBits == 8 {
 		return nil, fmt.Errorf("devices: activations of 8 bits are for the CPU, %s has 16", n)
 	}
+	if c.Weights == compute.BF16DP {
+		return nil, fmt.Errorf("devices: weights as bf16dp are for the CPU, %s has bf16", n)
+	}
 	return k.open(ordinal, c)
 }
 
@@ -68,6 +74,9 @@ func OpenCPU(c Config) (*cpu.Device, error) {
 	d, err := cpu.New(cfg)
 	if err != nil {
 		return nil, fmt.Errorf("open the CPU device: %w", err)
+	}
+	if c.Weights == compute.BF16DP && d.Pairs() == "" && c.Log != nil {
+		c.Log.Warn("weights as bf16dp are multiplied in plain Go here, many times slower than bf16: no instruction of this processor, or of the class that "+cpu.EnvClass+" names, computes their bits", "device", d.Name())
 	}
 	return d, nil
 }

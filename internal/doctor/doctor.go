@@ -4,6 +4,7 @@ package doctor
 
 import (
 	"bytes"
+	"cmp"
 	"fmt"
 	"io"
 	"maps"
@@ -40,6 +41,7 @@ type CPU struct {
 	Device   string   `json:"device"`           // the device and the kernels it chose
 	Kernels  []string `json:"kernels"`          // values of TALF_CPU that work here, slowest first
 	NoAMX    string   `json:"no_amx,omitempty"` // why class amx is not among them
+	Pairs    string   `json:"bf16dp,omitempty"` // what multiplies weights as bf16dp; "": plain Go
 	Shapes   string   `json:"shapes,omitempty"` // how products cut many rows, measured now: a value of TALF_SHAPES
 }
 
@@ -64,7 +66,7 @@ func Examine() (*Report, error) {
 	if err != nil {
 		return nil, err
 	}
-	r.CPU.Device, r.CPU.Threads, r.CPU.Shapes = dev.Name(), cpu.Default().Threads, dev.Shapes()
+	r.CPU.Device, r.CPU.Threads, r.CPU.Shapes, r.CPU.Pairs = dev.Name(), cpu.Default().Threads, dev.Shapes(), dev.Pairs()
 	if err := dev.Close(); err != nil {
 		return nil, fmt.Errorf("close the CPU device: %w", err)
 	}
@@ -105,6 +107,7 @@ func (r *Report) Write(w io.Writer) error {
 		kernels += "; " + r.CPU.NoAMX
 	}
 	line("kernels", "%s", kernels)
+	line("bf16dp", "by %s", cmp.Or(r.CPU.Pairs, "plain Go, many times slower than bf16"))
 	if r.CPU.Shapes != "" {
 		line("shapes", "%s", r.CPU.Shapes)
 	}

@@ -17,7 +17,7 @@ func TestAReportForPeople(t *testing.T) {
 		Version: version.Info{Version: "v1", Go: "go1", Platform: "p/q", Deps: map[string]string{"b": "v2", "a": "v3"}},
 		CPU: CPU{
 			Topology: topology.Topology{CPUs: 4, Cores: 4, Nodes: 2, Node: 2}, Features: []string{"avx2", "fma"},
-			Device: "cpu avx2", Kernels: []string{"portable", "avx2"}, NoAMX: "no AMX: none", Shapes: "f32=1/4",
+			Device: "cpu avx2", Kernels: []string{"portable", "avx2"}, NoAMX: "no AMX: none", Pairs: "VDPBF16PS", Shapes: "f32=1/4",
 		},
 		Memory: Memory{Total: 2 << 30, Available: 1 << 30, Limit: "memory.max of /a"},
 		GPU: devices.Report{API: "CUDA", Driver: "12.4", Devices: []devices.Info{
@@ -30,6 +30,7 @@ func TestAReportForPeople(t *testing.T) {
 cpu       4 CPUs of 4 cores in 2 NUMA nodes; avx2 fma
 device    cpu avx2; bind talf to one NUMA node, as with numactl --cpunodebind=0 --membind=0
 kernels   portable avx2; no AMX: none
+bf16dp    by VDPBF16PS
 shapes    f32=1/4
 memory    1.0 GiB free of 2.0 GiB, by memory.max of /a
 gpu       one, 4.0 GiB of memory, compute capability 9.0, driver for CUDA 12.4; used by --device cuda:0; 3.0 GiB are free, and a copy moves 5.0 GiB a second
@@ -43,8 +44,8 @@ module    b v2
 		t.Errorf("%v\n%s\nwant\n%s", err, &b, want)
 	}
 	b.Reset()
-	r.CPU.Features, r.Memory = nil, Memory{}
-	if err := r.Write(&b); err != nil || !strings.Contains(b.String(), "nodes; no vector extensions in use\n") || !strings.Contains(b.String(), "memory    not known on "+runtime.GOOS+"\n") {
+	r.CPU.Features, r.CPU.Pairs, r.Memory = nil, "", Memory{}
+	if err := r.Write(&b); err != nil || !strings.Contains(b.String(), "nodes; no vector extensions in use\n") || !strings.Contains(b.String(), "bf16dp    by plain Go, many times slower than bf16\n") || !strings.Contains(b.String(), "memory    not known on "+runtime.GOOS+"\n") {
 		t.Errorf("%v: what is not known is not said:\n%s", err, &b)
 	}
 	if err := r.Write(full{}); err == nil {

@@ -329,6 +329,7 @@ func TestAModelKeptInOtherTypesIsAnotherFunction(t *testing.T) {
 		}},
 		{"--dtype q8", dir, []string{"--dtype", "q8"}, map[string]string{"preprocess": weights + "q8", "generate": weights + "q8", "bench": weights + "q8"}},
 		{"--dtype bf16", dir, []string{"--dtype", "bf16"}, map[string]string{"preprocess": weights + "bf16", "generate": weights + "bf16", "bench": weights + "bf16"}},
+		{"--dtype bf16dp", dir, []string{"--dtype", "bf16dp"}, map[string]string{"preprocess": weights + "bf16dp", "generate": weights + "bf16dp", "bench": weights + "bf16dp"}},
 		{"--kv-dtype bf16", dir, []string{"--kv-dtype", "bf16"}, map[string]string{"generate": kv + "bf16", "bench": kv + "bf16"}},
 	} {
 		for what, args := range b.continuations(t, c.model) {

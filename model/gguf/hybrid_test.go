@@ -109,7 +109,7 @@ func TestFormsOfFilesOfDeepSeekAndQwen3Next(t *testing.T) {
 				f := file(t, dir, all[name])
 				change(f)
 				path := f.Write(t, "x.gguf")
-				for _, as := range []compute.DType{compute.F32, compute.BF16, compute.Q8} {
+				for _, as := range []compute.DType{compute.F32, compute.BF16, compute.BF16DP, compute.Q8} {
 					sameLogits(t, dev, path, dir, as, tokens)
 				}
 				q8 := filepath.Join(t.TempDir(), "q8")

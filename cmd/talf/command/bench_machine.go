@@ -44,7 +44,7 @@ func (p *printing) print(a *app, r any, table func(markdown bool) error) error {
 
 // dtypesVar adds --dtype for commands that compare types of weights.
 func dtypesVar(f *pflag.FlagSet, dtypes *[]string) {
-	f.StringSliceVar(dtypes, "dtype", []string{"f32", "bf16", "q8"}, "types that weights are kept as")
+	f.StringSliceVar(dtypes, "dtype", []string{"f32", "bf16", "q8"}, "types that weights are kept as, some of "+checkpoints.DTypeNames())
 }
 
 // parseDTypes parses a list of types of weights.

@@ -9,17 +9,20 @@ import (
 	"strings"
 	"testing"
 
+	"talf/compute/cpu"
+	"talf/compute/cpu/kern"
 	"talf/infer/decode"
 	"talf/internal/e2e/talftest"
 )
 
 // The README's promise, through the command line: whatever the method, the text is the same,
-// greedy and sampled.
+// greedy and sampled, and in a type of weights with products of its own.
 func TestMethodsGiveTheSameText(t *testing.T) {
 	dir := talftest.TinyModel(t, talftest.TinyConfig(), 1)
 	ckpt := talftest.TinyHead(t, dir, 1)
 	for _, sampling := range [][]string{
 		{},
+		{"--dtype", "bf16dp"},
 		{"--temperature", "0.9", "--seed", "5", "--top-k", "50", "--top-p", "0.95"},
 		{"--temperature", "1.2", "--min-p", "0.02", "--repetition-penalty", "1.3", "--seed", "0"},
 	} {
@@ -33,6 +36,24 @@ func TestMethodsGiveTheSameText(t *testing.T) {
 			if got != want {
 				t.Errorf("%v, %s:\n%q, want\n%q", sampling, method, got, want)
 			}
+		}
+	}
+}
+
+// Products of bf16dp have the same bits whatever computes them: here, everything else than what this
+// machine would choose.
+func TestEveryClassWritesTheSameTextWithPairs(t *testing.T) {
+	dir := talftest.TinyModel(t, talftest.TinyConfig(), 1)
+	args := []string{"generate", "--model", dir, "--prompt", "Once upon a time", "--max-tokens", "40", "--ignore-eos", "--dtype", "bf16dp"}
+	want := talftest.OK(t, "", args...)
+	for _, class := range kern.Available() {
+		t.Setenv(cpu.EnvClass, class.String())
+		r := talftest.Run(t, "", args...)
+		if r.Code != ExitOK || r.Out != want {
+			t.Errorf("%v: exit %d, %q, want %q", class, r.Code, r.Out, want)
+		}
+		if slow := strings.Contains(r.Err, "plain Go"); slow != (class == kern.Portable || class >= kern.NEON) {
+			t.Errorf("%v: a warning that products are slow: %v\n%s", class, slow, r.Err)
 		}
 	}
 }

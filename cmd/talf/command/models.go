@@ -54,7 +54,8 @@ func threadsVar(f *pflag.FlagSet, threads *int) {
 
 // dtypeHelp is the help of --dtype in commands that load a model.
 func dtypeHelp() string {
-	return "type of the weights in memory: " + checkpoints.DTypeNames() + ", or auto: q8 if they are stored as q8, else f32; on a CUDA device bf16 if all are stored as bf16"
+	return "type of the weights in memory: " + checkpoints.DTypeNames() + ", or auto: q8 if they are stored as q8, else f32; on a CUDA device bf16 if all are stored as bf16. " +
+		"bf16dp is bf16 whose products round activations to bf16 as well: faster with VDPBF16PS (talf doctor), less exact, and on the CPU alone"
 }
 
 // openModelAs opens the device that o names and loads a model directory onto it. The
@@ -132,5 +133,5 @@ func (o *machineOptions) openDevice(log *slog.Logger) (compute.Device, error) {
 }
 
 func (o *machineOptions) config(log *slog.Logger) devices.Config {
-	return devices.Config{Threads: o.threads, ActBits: int(o.actBits), TrainBF16: o.trainBF16, Log: log}
+	return devices.Config{Threads: o.threads, ActBits: int(o.actBits), Weights: compute.DType(o.DType), TrainBF16: o.trainBF16, Log: log}
 }

@@ -32,7 +32,7 @@ quantised copy saves that time, and disk space.`,
 				return err
 			}
 			if t := compute.DType(dt); t != compute.Q8 && t != compute.Q4 && t != compute.BF16 {
-				return usagef("--dtype is %s, want q8, q4 or bf16", &dt)
+				return usagef("--dtype is %s, want q8, q4 or bf16, which is what bf16dp is stored as", &dt)
 			}
 			path, err := checkpoints.FindModel(dir)
 			if err != nil {

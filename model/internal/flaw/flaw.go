@@ -60,7 +60,7 @@ var Infinite = float32(math.Inf(1))
 func Limit(matrix bool, as compute.DType) float32 {
 	switch {
 	case !matrix:
-	case as == compute.BF16:
+	case as == compute.BF16 || as == compute.BF16DP:
 		return math.Float32frombits(0x7f7f8000) // rounds to infinity
 	case as == compute.Q8 || as == compute.Q4:
 		return 127*65504 + 0.5 // beyond 127 of the largest scales, which are float16

@@ -69,10 +69,11 @@ func Turned(x []float32, rows, cols int) []byte {
 }
 
 // Type returns the type of the parts of the up-projection in a model with weights as as. They are not
-// rounded to integers, because the one that keys need is transposed, and small.
+// rounded to integers, because the one that keys need is transposed, and small; nor are activations
+// rounded for them.
 func Type(as compute.DType) compute.DType {
-	if as == compute.BF16 {
-		return as
+	if as == compute.BF16 || as == compute.BF16DP {
+		return compute.BF16
 	}
 	return compute.F32
 }
