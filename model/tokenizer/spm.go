@@ -66,6 +66,28 @@ func ParseSentencePiece(b []byte) (*Tokenizer, error) {
 	return t, nil
 }
 
+// A Piece is a token of a SentencePiece model. Kinds are those of sentencepiece_model.proto.
+type Piece struct {
+	Text  string
+	Score float32
+	Kind  int
+}
+
+// Pieces returns the tokens of a file that ParseSentencePiece reads, by id, and whether a ▁ goes before a text.
+func Pieces(b []byte) (all []Piece, prefix bool, err error) {
+	sp, err := readSPM(b)
+	if err == nil {
+		_, err = sp.tokenizer()
+	}
+	if err != nil {
+		return nil, false, fmt.Errorf("SentencePiece model: %w", err)
+	}
+	for _, p := range sp.pieces {
+		all = append(all, Piece{p.text, p.score, int(p.kind)})
+	}
+	return all, sp.prefix, nil
+}
+
 // message calls f for every field of a protobuf message.
 func message(b []byte, f func(num protowire.Number, typ protowire.Type, v uint64, raw []byte) error) error {
 	for len(b) > 0 {

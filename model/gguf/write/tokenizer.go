@@ -18,9 +18,11 @@ import (
 // Kinds of tokens in tokenizer.ggml.token_type.
 const (
 	tokenNormal  = 1
+	tokenUnknown = 2
 	tokenControl = 3
 	tokenUser    = 4
 	tokenUnused  = 5
+	tokenByte    = 6
 )
 
 const keyTokens = "tokenizer.ggml.tokens"
@@ -37,14 +39,25 @@ func tokens(keys []gguf.Raw) int {
 
 // Tokenizer returns the keys of the tokenizer of the model in dir, which has vocab tokens. Those of
 // a GGUF file are copied. Of a directory, byte-level tokenizers in tokenizer.json are converted as
-// llama.cpp's converter does, if they cut texts in a way that has a name in tokenizer.ggml.pre.
+// llama.cpp's converter does, if they cut texts in a way that has a name in tokenizer.ggml.pre, and SentencePiece
+// tokenizers of type BPE in tokenizer.json or tokenizer.model.
 func Tokenizer(dir string, vocab int) ([]gguf.Raw, error) {
 	if gguf.Is(dir) {
 		return gguf.Tokenizer(dir)
 	}
+	name := "tokenizer.json"
 	keys, err := fromJSON(dir, vocab)
+	if errors.Is(err, errNoFile) {
+		raw, missing := limits.ReadFile(filepath.Join(dir, "tokenizer.model"), limits.TokenizerBytes)
+		if !errors.Is(missing, fs.ErrNotExist) {
+			name, err = "tokenizer.model", missing
+		}
+		if missing == nil {
+			keys, err = fromModel(dir, raw, vocab)
+		}
+	}
 	if err != nil {
-		return nil, fmt.Errorf("%s: %w; a GGUF file of the target can be given in its place: its tokenizer is copied", filepath.Join(dir, "tokenizer.json"), err)
+		return nil, fmt.Errorf("%s: %w; a GGUF file of the target can be given in its place: its tokenizer is copied", filepath.Join(dir, name), err)
 	}
 	return keys, nil
 }
@@ -61,6 +74,7 @@ type file struct {
 		Merges       []json.RawMessage `json:"merges"`
 		IgnoreMerges bool              `json:"ignore_merges"`
 		ByteFallback bool              `json:"byte_fallback"`
+		Unk          string            `json:"unk_token"`
 	} `json:"model"`
 }
 
@@ -81,6 +95,11 @@ type component struct {
 	Invert        bool        `json:"invert"`
 	UseRegex      *bool       `json:"use_regex"`
 	Prefix        bool        `json:"add_prefix_space"`
+	Replacement   string      `json:"replacement"` // of Metaspace
+	Scheme        string      `json:"prepend_scheme"`
+	Split         *bool       `json:"split"`
+	Prepend       string      `json:"prepend"` // of Prepend
+	Content       string      `json:"content"` // of Replace
 	Pattern       struct {
 		Regex  string `json:"Regex"`
 		String string `json:"String"`
@@ -103,10 +122,12 @@ func (c *component) steps(of func(*component) []component) []component {
 	return []component{*c}
 }
 
+var errNoFile = errors.New("there is no such file, and no tokenizer.model")
+
 func fromJSON(dir string, vocab int) ([]gguf.Raw, error) {
 	raw, err := limits.ReadFile(filepath.Join(dir, "tokenizer.json"), limits.TokenizerBytes)
 	if errors.Is(err, fs.ErrNotExist) {
-		return nil, errors.New("there is no such file, and other tokenizers are not written")
+		return nil, errNoFile
 	} else if err != nil {
 		return nil, err
 	}
@@ -114,8 +135,11 @@ func fromJSON(dir string, vocab int) ([]gguf.Raw, error) {
 	if err := ijson.Unmarshal(raw, &t); err != nil {
 		return nil, err
 	}
-	if t.Model.Type != "BPE" || t.Model.ByteFallback {
-		return nil, fmt.Errorf("model.type is %.40q with byte_fallback %v, want byte-level BPE", t.Model.Type, t.Model.ByteFallback)
+	switch {
+	case t.Model.Type != "BPE":
+		return nil, fmt.Errorf("model.type is %.40q, want BPE", t.Model.Type)
+	case t.Model.ByteFallback:
+		return t.sentencePiece(dir, vocab)
 	}
 	pre, err := t.splitter()
 	if err != nil {
@@ -186,11 +210,8 @@ func (t *file) words(vocab int) (words []string, kinds []int, err error) {
 		set(id, s, tokenNormal)
 	}
 	for _, a := range t.Added {
-		if a.Special || strings.HasPrefix(a.Content, "<|") && strings.HasSuffix(a.Content, "|>") {
-			set(a.ID, a.Content, tokenControl)
-		} else {
-			set(a.ID, strings.ReplaceAll(a.Content, "▁", " "), tokenUser)
-		}
+		kind, s := addedKind(a)
+		set(a.ID, s, kind)
 	}
 	return words, kinds, err
 }
@@ -230,6 +251,9 @@ func (t *file) special(dir string, keys []gguf.Raw, vocab int) ([]gguf.Raw, erro
 	names := map[string]string{} // contents of bos and eos
 	for _, s := range specials {
 		content := textOf(conf[s[0]+"_token"])
+		if content == "" && s[0] == "unk" && t.Model.ByteFallback {
+			content = t.Model.Unk
+		}
 		if names[s[0]] = content; content == "" {
 			names[s[0]] = "\x00" // no token
 		}
@@ -270,6 +294,9 @@ func (t *file) special(dir string, keys []gguf.Raw, vocab int) ([]gguf.Raw, erro
 		v := around[k]
 		if v == nil && json.Unmarshal(conf["add_"+k+"_token"], &v) != nil {
 			v = nil
+		}
+		if v == nil && t.Model.ByteFallback { // files without the key begin texts with bos
+			v = new(bool)
 		}
 		if v != nil {
 			keys = append(keys, truth("tokenizer.ggml.add_"+k+"_token", *v))

@@ -95,7 +95,7 @@ func TestTokenizersWithoutANameAreRefused(t *testing.T) {
 		"a prefix":        {`"add_prefix_space":false`, `"add_prefix_space":true`, `the step "ByteLevel"`},
 		"lower case":      {`"pre_tokenizer"`, `"normalizer":{"type":"Lowercase"},"pre_tokenizer"`, `normalizer is "Lowercase"`},
 		"another model":   {`"type":"BPE"`, `"type":"Unigram"`, `model.type is "Unigram"`},
-		"byte fallback":   {`"type":"BPE"`, `"type":"BPE","byte_fallback":true`, "byte_fallback true"},
+		"byte fallback":   {`"type":"BPE"`, `"type":"BPE","byte_fallback":true`, `the step "ByteLevel"`},
 		"a merge of one":  {`["a"," b"]`, `["a"]`, "model.merges[0]"},
 		"too many tokens": {`"a b":2`, `"a b":9`, `token "a b" has the id 9, but the model has 8`},
 		"not JSON":        {`{"added`, `"added`, "tokenizer.json"},
