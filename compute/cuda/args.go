@@ -78,6 +78,9 @@ const (
 	treeQueries
 	treeKeys
 	treeNodes
+	treeAttendHalf
+	treeQueriesHalf
+	treeKeysHalf
 
 	kernelCount
 )
@@ -155,6 +158,10 @@ var kernels = [kernelCount]struct {
 	treeQueries:    {"tree_queries", 128},
 	treeKeys:       {"tree_keys", 256},
 	treeNodes:      {"tree_nodes", 128},
+
+	treeAttendHalf:  {"tree_attend_half", 128},
+	treeQueriesHalf: {"tree_queries_half", 128},
+	treeKeysHalf:    {"tree_keys_half", 128},
 }
 
 // The arguments of kernels, as kernels.cu declares them. Every field is 8 bytes, and

@@ -23,7 +23,7 @@ type Config struct {
 	NoGraphs bool // launch every kernel by itself
 	// Log, unless nil, gets a warning if the driver lacks what makes decoding fast.
 	Log *slog.Logger
-	// BF16 rounds the factors of training's products to bfloat16, for tensor cores; sums are in
+	// BF16 rounds the factors of training's products, and of its attention, to bfloat16, for tensor cores; sums are in
 	// f32. Decoding follows its weights' types.
 	BF16 bool
 	// NoCopies lets such products round floats each time that they load them, in place of keeping copies in bfloat16

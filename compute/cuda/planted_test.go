@@ -32,7 +32,8 @@ func TestPlantedBugsAreCaught(t *testing.T) {
 			{"barrier(); // weights of lines are there", ""},
 			{"barrier(); // of column sums", ""},
 			{"barrier(); // a step of halves is there, and the one before was read", ""},
-		}, []string{conform("Gemm_agrees"), conform("TreeAttendGrad"), conform("sums_and_biases"), "TestProductsInBF16"}},
+			{"barrier(); // a tile of lines is there, and the other one was read", ""},
+		}, []string{conform("Gemm_agrees"), conform("TreeAttendGrad"), conform("sums_and_biases"), "TestProductsInBF16", "TestTreeAttentionOnTensorCores"}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			dir := plant(t, c.bugs)

@@ -193,6 +193,37 @@ func (p predictor) train(n int, op string, flops, size float64, rows int, share 
 	return c
 }
 
+// treeAttend is attention of training over n positions in sequences of a length, and its gradient: outputs, gradients of queries, and
+// of keys and values. On tensor cores, 16 lines or keys of a warp meet 32 of the other side in a turn of a loop.
+func (p predictor) treeAttend(n, length int, half bool) cost {
+	pairs := float64(n) * float64(length) / 2 * shapeHeads
+	c := cost{memory: float64(n) * shapeDim * (4*shapeHeads + 4*shapeKVHeads) * 4, kernels: 4} // q, o, dq, do, and keys and values with theirs
+	work := pairs * shapeDim * (4 + 6 + 8)
+	if !half {
+		c.fma = work
+		// Keys and values are read for 16 and for 8 lines, lines and their gradients for 32 keys.
+		c.l2 = pairs * 8 * shapeDim * (1.0/16 + 1.0/8 + 1.0/32)
+		return c
+	}
+	c.tensor, c.l2 = work, pairs*4*shapeDim*3/64
+	c.memory += float64(n) * shapeDim * (2*shapeHeads + 2*shapeKVHeads) * (4 + 2 + 2) // rounded
+	c.kernels += 7
+	for _, name := range []string{"tree_attend_half", "tree_queries_half", "tree_keys_half"} {
+		k := p[name]
+		turn := float64(len(k.hot()))
+		if name == "tree_keys_half" { // has a loop over halves of a tile in it
+			for _, l := range k.loops() {
+				if code := k.code[l[0]:l[1]]; len(code) > len(k.hot()) && count(code, "HMMA") > 0 {
+					turn += float64(len(code))
+					break
+				}
+			}
+		}
+		c.instructions += pairs / (16 * 32) * turn
+	}
+	return c
+}
+
 // side is the rows and the columns of a block's tile of a product.
 const side = 128
 
@@ -207,6 +238,7 @@ func predictions(t *testing.T, kernels []*machineKernel) {
 		threads := 256
 		switch {
 		case strings.HasPrefix(k.name, "attend_b"), strings.HasPrefix(k.name, "attend_f"), k.name == "tree_attend", k.name == "tree_queries",
+			strings.HasSuffix(k.name, "_half"),
 			k.name == "staged_bf16_64", k.name == "staged_q8_64", strings.HasPrefix(k.name, "product_"):
 			threads = 128
 		case k.name == "tree_keys", strings.HasPrefix(k.name, "linear_"), strings.HasPrefix(k.name, "staged_"), strings.HasPrefix(k.name, "gemm_"), strings.HasPrefix(k.name, "topk_"), k.name == "split_rows":
@@ -242,6 +274,8 @@ func predictions(t *testing.T, kernels []*machineKernel) {
 		{"the same, bf16 of copies", p.train(4096, "HMMA", 2*16*8*16, 2, 1024, map[string]float64{
 			"product_nt": own/3 + (1-own)/2, "product_nn": own/3 + (1-own)/2, "product_tn": own / 3,
 		})},
+		{"attention of it, sequences of 2048, f32", p.treeAttend(4096, 2048, false)},
+		{"the same, bf16", p.treeAttend(4096, 2048, true)},
 	} {
 		b.WriteString(w.cost.row(w.what))
 	}
@@ -319,8 +353,11 @@ const predictionsTail = `
   outputs, for gradients of inputs and by AdamW; it and the products read and write f32 gradients, weights and moments seven times in all. The LM head is
   read twice for a chunk of rows, 523 in f32 and 1024 in bf16; logits or their gradients are read or written six times. A block of
   a product reads 128 rows and 128 columns for as many results. Copies in bf16 are half of that, for factors that are read, rounded
-  and written: weights by AdamW, gradients of logits with the loss, the rest by a kernel. Attention and what lies between products is left out:
+  and written: weights by AdamW, gradients of logits with the loss, the rest by a kernel. What lies between products is left out:
   the three rows say what products ask for.
+- Attention of training, for one level of a tree: half of a sequence's positions on average; 4 operations for each element of a head, line and
+  key for the outputs, 6 for gradients of queries and 8 for those of keys and values. In f32 only its multiplications are counted, not the
+  instructions around them.
 - torch.compile is expected to train about 60,000 positions of such a head a second in bf16, 68 ms for 4096. That is an estimate, and not
   measured either.
 - Left out: norms, top-k's selection, softmax, quantisation of the grid over multiprocessors, and the host

@@ -82,6 +82,10 @@ var ptxBugs = []ptxBug{
 	{"a row of a factor at an odd place", "product_tn", `(ldmatrix\S+ \{[^}]*\}, \[%r\d+)\]`, "$1+8]", 0, halvesTest, "no multiple"},
 	{"a copy that begins behind its first element", "halve", `(st\.global\.v4\.u32 	\[%rd\d+)\]`, "$1+16]", 0, halvesTest, "behind the end of an allocation"},
 	{"a copy of a packed weight that lacks an element", "halve_packed", `(st\.global\.v2\.u32 	\[%rd\d+)\]`, "$1+4]", 0, halvesTest, "no multiple"},
+	{"a wait for a tile of keys removed", "tree_attend_half", `cp\.async\.wait_group 0;`, "", 0, treeTest, "a copy to these bytes that was not waited for"},
+	{"a barrier removed behind queries that were read", "tree_queries_half", `bar\.sync 	0;`, "", 1, treeTest, "without an order"},
+	{"lines that are not turned", "tree_keys_half", `\.trans\.shared`, ".shared", 0, treeTest, "want 0x"},
+	{"lines at an odd place", "tree_delta", `(st\.global\.v4\.\S+ 	\[%rd\d+)\]`, "$1+4]", 0, treeTest, "no multiple"},
 	{"a load one past the end", "swiglu", `(ld\.global\.f32 	%f\d+, \[%rd\d+)\]`, "$1+4]", 1, normTest, "0 bytes behind the end of an allocation"},
 	{"a store one past the end", "swiglu", `(st\.global\.f32 	\[%rd\d+)\]`, "$1+4]", 0, normTest, "0 bytes behind the end of an allocation"},
 	{"a store removed", "swiglu", `st\.global\.f32[^;]*;`, "", 0, normTest, "want 0x"},
@@ -98,6 +102,7 @@ const (
 	normTest   = "TestDeviceConforms$/^Norm_and_SwiGLU"
 	sharedTest = "TestProductsWhoseInputsBlocksShare$/^"
 	tensorTest = "TestAttentionOnTensorCores$/^4"
+	treeTest   = "TestTreeAttentionOnTensorCores"
 	topkTest   = "TestDeviceConforms$/^TopK"
 )
 

@@ -82,6 +82,7 @@ type treeArgs struct {
 	do, delta, dq, dk, dv                     uint64
 	tiles, nodes, list                        uint64
 	count                                     int64
+	lines                                     uint64
 }
 
 // A keyTile is train.cu's KeyTile, and a node its Node.
@@ -98,6 +99,8 @@ type training struct {
 	grads  *block // theirs, in bfloat16
 	labels *block // of a chunk of rows
 	delta  *block // of queries
+	lines  *block // what the gradient needs to know of each
+	heads  *block // queries, keys, values and gradients of attention, in bfloat16
 }
 
 // Alloc returns a zeroed buffer.

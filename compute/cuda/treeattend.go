@@ -5,6 +5,7 @@ package cuda
 import (
 	"fmt"
 	"runtime"
+	"slices"
 	"unsafe"
 
 	"talf/compute"
@@ -90,6 +91,13 @@ func (q *queue) TreeAttend(o, lse, qs compute.Buffer, k, v []compute.Buffer, g *
 		return
 	}
 	t.put(q)
+	if t.tensor() {
+		if h := t.halves(q, qs, k[0], v[0], nil); h != nil {
+			launch(q, treeAttendHalf, (len(g.First)*t.groups+halfLines-1)/halfLines, g.KVHeads, 1, h)
+		}
+		runtime.KeepAlive(t)
+		return
+	}
 	const lines = 16
 	launch(q, treeAttend, (len(g.First)*t.groups+lines-1)/lines, g.KVHeads, 1, &t.args)
 	runtime.KeepAlive(t)
@@ -118,18 +126,34 @@ func (q *queue) TreeAttendGrad(dq compute.Buffer, dk, dv []compute.Buffer, do, o
 	if n == 0 {
 		return
 	}
-	tiles, nodes, list := t.columns()
+	tile := treeTile
+	if t.tensor() {
+		tile = halfLines
+	}
+	tiles, nodes, list := t.columns(int32(tile))
 	if !q.scratch(&q.train.delta, "sums of attention's gradient", 4*int64(n*g.Heads), false) ||
 		!q.reserve(t.size()+32*len(k)+16*len(tiles)+16*len(nodes)+4*len(list)+16*8) {
 		return
 	}
 	t.put(q)
 	a.dk, a.dv, a.delta = q.put(bytesOf(dks)), q.put(bytesOf(dvs)), q.train.delta.ptr
-	launch(q, treeDelta, (n*g.Heads+7)/8, 1, 1, a)
-	const lines = 8
-	launch(q, treeQueries, (n*t.groups+lines-1)/lines, g.KVHeads, 1, a)
-	a.tiles, a.count = q.put(bytesOf(tiles)), int64(t.keys)
-	launch(q, treeKeys, len(tiles), g.KVHeads, 1, a)
+	if t.tensor() {
+		h := t.halves(q, qs, k[0], v[0], do)
+		if h == nil || !q.scratch(&q.train.lines, "lines of attention's gradient", 16*int64(n*g.Heads), false) {
+			return
+		}
+		a.lines = q.train.lines.ptr
+		h.lines, h.dq, h.dk, h.dv, h.tiles = a.lines, a.dq, dks[0], dvs[0], q.put(bytesOf(tiles))
+		launch(q, treeDelta, (n*g.Heads+7)/8, 1, 1, a)
+		launch(q, treeQueriesHalf, (n*t.groups+halfLines-1)/halfLines, g.KVHeads, 1, h)
+		launch(q, treeKeysHalf, len(tiles), g.KVHeads, 1, h)
+	} else {
+		launch(q, treeDelta, (n*g.Heads+7)/8, 1, 1, a)
+		const lines = 8
+		launch(q, treeQueries, (n*t.groups+lines-1)/lines, g.KVHeads, 1, a)
+		a.tiles, a.count = q.put(bytesOf(tiles)), int64(t.keys)
+		launch(q, treeKeys, len(tiles), g.KVHeads, 1, a)
+	}
 	if len(nodes) > 0 {
 		a.nodes, a.list, a.count = q.put(bytesOf(nodes)), q.put(bytesOf(list)), int64(len(nodes))
 		launch(q, treeNodes, (len(nodes)+3)/4, g.KVHeads, 1, a)
@@ -137,14 +161,14 @@ func (q *queue) TreeAttendGrad(dq compute.Buffer, dk, dv []compute.Buffer, do, o
 	runtime.KeepAlive(t)
 }
 
-// columns returns which rows see each tile of level-0 keys, and each row of the deeper
+// columns returns which rows see each tile of so many level-0 keys, and each row of the deeper
 // levels, as list[from:to].
-func (t *treeCall) columns() (tiles []keyTile, nodes []node, list []int32) {
-	at := make([]int32, (t.keys+treeTile-1)/treeTile) // tile's index plus 1
+func (t *treeCall) columns(tile int32) (tiles []keyTile, nodes []node, list []int32) {
+	at := make([]int32, (int32(t.keys)+tile-1)/tile) // tile's index plus 1
 	for r, f := range t.g.First {
-		for i := f / treeTile; i <= t.g.Last[r]/treeTile; i++ {
+		for i := f / tile; i <= t.g.Last[r]/tile; i++ {
 			if at[i] == 0 {
-				tiles = append(tiles, keyTile{key: i * treeTile, from: int32(r)})
+				tiles = append(tiles, keyTile{key: i * tile, from: int32(r)})
 				at[i] = int32(len(tiles))
 			}
 			tiles[at[i]-1].to = int32(r + 1)
@@ -162,5 +186,55 @@ func (t *treeCall) columns() (tiles []keyTile, nodes []node, list []int32) {
 	return tiles, nodes, list
 }
 
-// The largest structure fits into a command.
-var _ [maxArgs*8 - unsafe.Sizeof(treeArgs{})]byte
+// treeHalfArgs is kernels/treehalf.cu's TreeHalfArgs.
+type treeHalfArgs struct {
+	o, lse, q, k, v, do, keys, values, first, last, anc uint64
+	rows, heads, kvHeads, dim, levels                   int64
+	lines, dq, dk, dv, tiles                            uint64
+	count                                               int64
+}
+
+// halfLines is the lines, or the keys, of a block of attention on tensor cores.
+const halfLines = 64
+
+// tensor reports whether tensor cores compute t.
+func (t *treeCall) tensor() bool { return t.kept[0].dev.cfg.BF16 && t.g.HeadDim%halfAlign == 0 }
+
+// halves rounds queries, keys and values of level 0 and, unless do is nil, gradients of outputs, and returns the
+// arguments that go with them; nil if there is no memory.
+func (t *treeCall) halves(q *queue, qs, k, v, do compute.Buffer) *treeHalfArgs {
+	a, g := &t.args, t.g
+	ldq, ldk := g.Heads*g.HeadDim, g.KVHeads*g.HeadDim
+	h := &treeHalfArgs{
+		o: a.o, lse: a.lse, keys: a.keys, values: a.values, first: a.first, last: a.last, anc: a.anc,
+		rows: a.rows, heads: a.heads, kvHeads: a.kvHeads, dim: a.dim, levels: a.levels, count: int64(slices.Max(g.Last)) + 1,
+	}
+	parts := []struct {
+		to   *uint64
+		from compute.Buffer
+		n    int
+	}{{&h.q, qs, len(g.First) * ldq}, {&h.k, k, int(h.count) * ldk}, {&h.v, v, int(h.count) * ldk}, {&h.do, do, len(g.First) * ldq}}
+	if do == nil {
+		parts = parts[:3]
+	}
+	size := 0
+	for _, p := range parts {
+		size += 2 * p.n
+	}
+	if !q.scratch(&q.train.heads, "attention in bfloat16", int64(size), false) {
+		return nil
+	}
+	at := q.train.heads.ptr
+	for _, p := range parts {
+		*p.to = at
+		launch(q, halve, flatBlocks((p.n+7)/8), 1, 1, &roundArgs{dst: at, src: p.from.(*buffer).mem.ptr, n: int64(p.n)})
+		at += 2 * uint64(p.n)
+	}
+	return h
+}
+
+// The largest structures fit into a command.
+var (
+	_ [maxArgs*8 - unsafe.Sizeof(treeArgs{})]byte
+	_ [maxArgs*8 - unsafe.Sizeof(treeHalfArgs{})]byte
+)

@@ -587,6 +587,11 @@ struct KeyTile {
 struct Node {
   i32 level, row, from, to; // rows[from:to] see a row of a level below
 };
+// A Line is what the gradient needs to know of a line.
+struct alignas(16) Line {
+  i32 first, last;
+  float lse, delta;
+};
 
 struct TreeArgs {
   float *o, *lse;
@@ -601,6 +606,7 @@ struct TreeArgs {
   const Node *nodes;
   const i32 *list; // of rows that see nodes
   i64 count;       // of nodes
+  Line *lines;     // [heads of keys][lines], or null
 };
 
 enum { tree_ld = most_dim + 4 }; // keeps lanes that read rows of keys apart
@@ -744,7 +750,11 @@ KERNEL BOUNDS(256) void tree_delta(const TreeArgs a) {
   i64 h = (i64)block_x() * 8 + (tid() >> 5);
   if (h >= a.rows * a.heads) return;
   float s = warp_sum(dot4(head_of(a.d_o + h * a.dim, lane, a.dim), head_of(a.o + h * a.dim, lane, a.dim), 0));
-  if (lane == 0) a.delta[h] = s;
+  if (lane) return;
+  a.delta[h] = s;
+  if (!a.lines) return;
+  int row = (int)(h / a.heads), head = (int)(h % a.heads), group = (int)(a.heads / a.kv_heads);
+  a.lines[(head / group * a.rows + row) * group + head % group] = Line{a.first[row], a.last[row], a.lse[h], s};
 }
 
 enum { grad_lines = 2 }; // a warp
@@ -948,3 +958,5 @@ KERNEL BOUNDS(128) void tree_nodes(const TreeArgs a) {
       tv[lane * 4 + e] += ev[e];
     }
 }
+
+#include "treehalf.cu"

@@ -74,6 +74,7 @@ static std::map<std::string, Kernel> kernels = {
     ROW(smooth_l1, SmoothArgs),      ROW(soft_ce, CrossArgs),         ROW(tree_attend, TreeArgs),
     ROW(tree_delta, TreeArgs),       ROW(tree_queries, TreeArgs),     ROW(tree_keys, TreeArgs),
     ROW(tree_nodes, TreeArgs),
+    ROW(tree_attend_half, TreeHalfArgs), ROW(tree_queries_half, TreeHalfArgs), ROW(tree_keys_half, TreeHalfArgs),
 };
 
 enum { success = 0, invalid_value = 1, out_of_memory = 2, no_device = 100, invalid_device = 101, invalid_context = 201, not_found = 500, illegal_address = 700, launch_failed = 719 };
