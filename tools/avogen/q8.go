@@ -76,17 +76,20 @@ func (g *gen) frame(name string, n, lines int, keep bool) *frame {
 	f.pre = g.prefetcher(f.b, lines)
 	f.arow, f.bases = g.rowsAt(a, ars, n)
 	f.crow, _ = g.rowsAt(c, ldc, n)
-	g.CMPB(g.addr(g.Param("acc")), operand.Imm(0))
 	if keep {
 		f.outputs = make([][2]reg.VecVirtual, n)
 		for r := range f.outputs {
 			f.outputs[r] = [2]reg.VecVirtual{g.vec(), g.vec()}
 			g.zero(f.outputs[r][:]...)
 		}
-		g.JE(operand.LabelRef("start"))
-		f.each(func(m operand.Mem, v reg.VecVirtual) { g.VMOVUPS(m, v) })
-	} else {
-		g.JNE(operand.LabelRef("start"))
+	}
+	g.CMPB(g.addr(g.Param("acc")), operand.Imm(0))
+	g.JE(operand.LabelRef("fresh"))
+	f.each(func(m operand.Mem, v reg.VecVirtual) { g.VMOVUPS(m, v) })
+	g.JMP(operand.LabelRef("start"))
+	g.Label("fresh")
+	f.outputsAhead()
+	if !keep {
 		z := g.vec()
 		g.zero(z)
 		for r := range n {
@@ -99,6 +102,17 @@ func (g *gen) frame(name string, n, lines int, keep bool) *frame {
 	g.TESTQ(f.blocks, f.blocks)
 	g.JZ(operand.LabelRef("done"))
 	return f
+}
+
+// outputsAhead asks for the outputs after those of the kernel, which are usually those of the next
+// panel: rows lie far apart, and stores that wait for memory fill the store buffer, so that the
+// kernel after them waits too.
+func (f *frame) outputsAhead() {
+	for r := range f.n {
+		for line := range 2 {
+			f.PREFETCHT0(f.crow(r, 4*32+64*line))
+		}
+	}
 }
 
 // each calls do for the outputs in registers.
