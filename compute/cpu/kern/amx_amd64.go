@@ -77,7 +77,7 @@ const (
 var amx = func() Funcs {
 	f := avx512vnni
 	f.Class = AMX
-	f.Shapes.Q8, f.cut = [2]Shape{}, (*Funcs).cutAVX512 // tiles have shapes of their own
+	f.Shapes.Q8, f.cut = [2]Shape{}, (*Funcs).cutVNNI4 // tiles have shapes of their own
 	f.SplitA = splitAMX
 	f.MaxRowsSplit = amxRowsSplit
 	f.GemmSplit = gemmSplitAMX

@@ -131,14 +131,9 @@ var avx512vnni = func() Funcs {
 	f.MaxRowsQ8 = len(gemmsQ8VNNI[0]) - 1
 	f.cut = (*Funcs).cutVNNI
 	f.Shapes.Q8 = [2]Shape{{f.MaxRowsQ8, chunkQ8}, {f.MaxRowsQ8, chunkQ8}}
-	f.cut(&f)
 	f.MaxRowsQ4 = len(gemmsQ4VNNI[0]) - 1
-	f.GemmQ4 = func(c []float32, ldc int, a []uint32, ars int, b []byte, rows, blocks, planes int, acc bool) {
-		gemmQ4Asm(gemmsQ4VNNI[planes-1][:], c, ldc, a, ars, b, rows, blocks, acc)
-	}
-	f.GemmQ4K = func(c []float32, ldc int, a []uint32, ars int, b []byte, rows, blocks, planes int, acc bool) {
-		gemmQ4KAsm(gemmsQ4KVNNI[planes-1][:], c, ldc, a, ars, b, rows, blocks, acc)
-	}
+	f.Shapes.Q4 = [2]Shape{{f.MaxRowsQ4, chunkQ4}, {f.MaxRowsQ4, chunkQ4}}
+	f.cut(&f)
 	return f
 }()
 
@@ -153,12 +148,24 @@ func (f *Funcs) cutAVX512() {
 	}
 }
 
-// cutVNNI is cutAVX512 with q8 by VNNI.
+// cutVNNI is cutAVX512 with q8 and 4 bits by VNNI.
 func (f *Funcs) cutVNNI() {
-	f.cutAVX512()
+	f.cutVNNI4()
 	s := f.Shapes.Q8
 	f.GemmQ8 = func(c []float32, ldc int, a []uint32, ars int, b []byte, rows, blocks, planes int, acc bool) {
 		gemmQ8Asm(gemmsQ8VNNI[planes-1][:], c, ldc, a, ars, b, rows, blocks, acc, s[planes-1])
+	}
+}
+
+// cutVNNI4 is cutAVX512 with 4 bits by VNNI.
+func (f *Funcs) cutVNNI4() {
+	f.cutAVX512()
+	s := f.Shapes.Q4
+	f.GemmQ4 = func(c []float32, ldc int, a []uint32, ars int, b []byte, rows, blocks, planes int, acc bool) {
+		gemmQ4Asm(gemmsQ4VNNI[planes-1][:], c, ldc, a, ars, b, rows, blocks, acc, s[planes-1])
+	}
+	f.GemmQ4K = func(c []float32, ldc int, a []uint32, ars int, b []byte, rows, blocks, planes int, acc bool) {
+		gemmQ4KAsm(gemmsQ4KVNNI[planes-1][:], c, ldc, a, ars, b, rows, blocks, acc, s[planes-1])
 	}
 }
 

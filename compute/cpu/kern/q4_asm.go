@@ -4,30 +4,36 @@ package kern
 
 import "unsafe"
 
-// The blocks of a chunk that groups of rows take turns on: 9 KiB.
-const (
-	chunkQ4  = 16
-	chunkQ4K = 2
-)
+// chunkQ4 is the blocks of a chunk that groups of rows take turns on: 9 KiB. Shapes may say otherwise.
+const chunkQ4 = 16
+
+// cutQ4 is newWalk with rows that do not fit one kernel cut as by says. step is the bytes of k elements.
+func cutQ4(kernels []gemmQ8Func, rows, steps, k, step int, by Shape) walk {
+	most := len(kernels) - 1
+	if rows > most {
+		most = by.Rows
+	}
+	return newWalk(rows, most, 1, steps, max(1, by.Chunk*Q8Block/k), step, 1)
+}
 
 // gemmQ4Asm computes a product with q4 weights by kernels, by number of rows.
-func gemmQ4Asm(kernels []gemmQ8Func, c []float32, ldc int, a []uint32, ars int, b []byte, rows, blocks int, acc bool) {
-	w := newWalk(rows, len(kernels)-1, 1, blocks, chunkQ4, Q4BlockLen, 1)
+func gemmQ4Asm(kernels []gemmQ8Func, c []float32, ldc int, a []uint32, ars int, b []byte, rows, blocks int, acc bool, by Shape) {
+	w := cutQ4(kernels, rows, blocks, Q8Block, Q4BlockLen, by)
 	gemm4(&w, kernels, c, ldc, a, ars, b, acc, 1, func(t turn) (ahead, pace uintptr) { return w.ahead(t, 0) })
 }
 
 // gemmQ4KAsm is gemmQ4Asm for q4k weights. Its kernels prefetch by parts of q4kPart bytes, and move
 // on by pace after each of them and by the length of a block's first scales once.
-func gemmQ4KAsm(kernels []gemmQ8Func, c []float32, ldc int, a []uint32, ars int, b []byte, rows, blocks int, acc bool) {
+func gemmQ4KAsm(kernels []gemmQ8Func, c []float32, ldc int, a []uint32, ars int, b []byte, rows, blocks int, acc bool, by Shape) {
 	const parts, first = Q4KBlock / Q8Block, 4 * Panel
-	w := newWalk(rows, len(kernels)-1, 1, blocks, chunkQ4K, Q4KBlockLen, 1)
+	w := cutQ4(kernels, rows, blocks, Q4KBlock, Q4KBlockLen, by)
 	gemm4(&w, kernels, c, ldc, a, ars, b, acc, parts, func(t turn) (ahead, pace uintptr) {
 		if w.turns == 1 {
 			return aheadOne, q4kPart
 		}
-		ahead, _ = w.ahead(t, 0)
-		pace = uintptr(w.each-first) / parts
-		return ahead + Q4KBlockLen - uintptr(w.each) - (q4kPart - pace), pace
+		ahead, each := w.ahead(t, 0)
+		pace = (each - first) / parts
+		return ahead + Q4KBlockLen - each - (q4kPart - pace), pace
 	})
 }
 
@@ -51,13 +57,13 @@ func gemm4(w *walk, kernels []gemmQ8Func, c []float32, ldc int, a []uint32, ars 
 // gemmQ4Of returns the product with q4 weights that kernels compute.
 func gemmQ4Of(kernels []gemmQ8Func) func(c []float32, ldc int, a []uint32, ars int, b []byte, rows, blocks, planes int, acc bool) {
 	return func(c []float32, ldc int, a []uint32, ars int, b []byte, rows, blocks, _ int, acc bool) {
-		gemmQ4Asm(kernels, c, ldc, a, ars, b, rows, blocks, acc)
+		gemmQ4Asm(kernels, c, ldc, a, ars, b, rows, blocks, acc, Shape{len(kernels) - 1, chunkQ4})
 	}
 }
 
 // gemmQ4KOf is gemmQ4Of for q4k weights.
 func gemmQ4KOf(kernels []gemmQ8Func) func(c []float32, ldc int, a []uint32, ars int, b []byte, rows, blocks, planes int, acc bool) {
 	return func(c []float32, ldc int, a []uint32, ars int, b []byte, rows, blocks, _ int, acc bool) {
-		gemmQ4KAsm(kernels, c, ldc, a, ars, b, rows, blocks, acc)
+		gemmQ4KAsm(kernels, c, ldc, a, ars, b, rows, blocks, acc, Shape{len(kernels) - 1, chunkQ4})
 	}
 }

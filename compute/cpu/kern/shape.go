@@ -14,13 +14,14 @@ import (
 // processor. Bits do not depend on it: an output's sum is one chain, however it is cut.
 type Shape struct {
 	Rows  int // of a group, at most
-	Chunk int // k of f32 weights, or blocks of q8
+	Chunk int // k of f32 weights, or blocks of Q8Block k of others
 }
 
 // Shapes are those of a table's products; one that is zero cannot be chosen.
 type Shapes struct {
 	F32 Shape
 	Q8  [2]Shape // by planes of activations, from 0
+	Q4  [2]Shape // the same for q4 and q4k
 }
 
 // each calls fn for each product with its name.
@@ -28,6 +29,8 @@ func (s *Shapes) each(fn func(name string, s *Shape)) {
 	fn("f32", &s.F32)
 	fn("q8x1", &s.Q8[0])
 	fn("q8x2", &s.Q8[1])
+	fn("q4x1", &s.Q4[0])
+	fn("q4x2", &s.Q4[1])
 }
 
 // String returns the text that ParseShapes reads, for example "f32=14/256,q8x1=7/16,q8x2=7/16"; products
@@ -67,7 +70,12 @@ const mostChunk = 1 << 16
 
 // With returns f with those of the shapes that are not zero. It refuses shapes for which f has no kernels.
 func (f *Funcs) With(s Shapes) (*Funcs, error) {
-	g, most := *f, Shapes{F32: Shape{Rows: f.MaxRows}, Q8: [2]Shape{{Rows: f.MaxRowsQ8}, {Rows: f.MaxRowsQ8}}}
+	g := *f
+	most := Shapes{
+		F32: Shape{Rows: f.MaxRows},
+		Q8:  [2]Shape{{Rows: f.MaxRowsQ8}, {Rows: f.MaxRowsQ8}},
+		Q4:  [2]Shape{{Rows: f.MaxRowsQ4}, {Rows: f.MaxRowsQ4}},
+	}
 	var err error
 	set := func(name string, to *Shape, by Shape, most, step int) {
 		switch {
@@ -84,6 +92,7 @@ func (f *Funcs) With(s Shapes) (*Funcs, error) {
 	set("f32", &g.Shapes.F32, s.F32, most.F32.Rows, 4) // what the kernels unroll, partK
 	for i := range s.Q8 {
 		set(fmt.Sprintf("q8x%d", i+1), &g.Shapes.Q8[i], s.Q8[i], most.Q8[i].Rows, 1)
+		set(fmt.Sprintf("q4x%d", i+1), &g.Shapes.Q4[i], s.Q4[i], most.Q4[i].Rows, 1)
 	}
 	if err != nil {
 		return nil, err
@@ -127,11 +136,14 @@ const (
 	better     = 0.97                  // of the time of the shape that the table has: what another needs at most
 )
 
-// Shapes that are tried beside that of the table. With larger chunks than these, products are faster yet
-// where the weights lie in the second level of the cache, and slower where they come from memory.
+// Shapes that are tried beside that of the table. Groups of at most 6 rows of a plane keep their outputs in registers;
+// whole is a chunk that most panels fit.
+const whole = 1 << 10
+
 var (
 	triedF32 = []Shape{{14, 256}}
-	triedQ8  = []Shape{{8, 12}, {7, 12}, {7, 16}}
+	triedQ8  = []Shape{{8, 12}, {7, 12}, {7, 16}, {6, whole}}
+	triedQ4  = []Shape{{8, whole}, {6, whole}}
 )
 
 // tune measures products of 16 and of 48 rows in each shape, with weights in the second level of the
@@ -151,6 +163,11 @@ func (f *Funcs) tune(most time.Duration) *Funcs {
 	}
 	q := make([]byte, panels*Q8PanelLen(k))
 	PackQ8(q, w, panels*Panel, k, k)
+	const blocks, step = k / Q8Block, k / Q8Block * Q4BlockLen
+	q4 := make([]byte, panels*step)
+	for i := range q4 { // every float16 with such bytes is a small number
+		q4[i] = byte(i) & 0x3f
+	}
 	var a [2][]uint32
 	for i := range a {
 		a[i] = make([]uint32, rows[1]*Q8ALen(k))
@@ -187,6 +204,18 @@ func (f *Funcs) tune(most time.Duration) *Funcs {
 			s.Q8[i] = by
 			try(&result.Q8[i], s, by, func(f *Funcs, rows, p int) {
 				f.GemmQ8(c, Panel, a[i], Q8ALen(k), q[p*Q8PanelLen(k):], rows, Q8Blocks(k), i+1, false)
+			})
+		}
+	}
+	for i := range result.Q4 {
+		if f.Shapes.Q4[i] == (Shape{}) {
+			continue
+		}
+		for _, by := range append([]Shape{f.Shapes.Q4[i]}, triedQ4...) {
+			var s Shapes
+			s.Q4[i] = by
+			try(&result.Q4[i], s, by, func(f *Funcs, rows, p int) {
+				f.GemmQ4(c, Panel, a[i], Q8ALen(k), q4[p*step:], rows, blocks, i+1, false)
 			})
 		}
 	}

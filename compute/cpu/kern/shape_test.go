@@ -22,7 +22,7 @@ func shaped(t *testing.T) (fs []*Funcs) {
 
 // Every shape that is tried, and odd ones, give the portable bits.
 func TestEveryShapeHasThePortableBits(t *testing.T) {
-	shapes := append([]Shape{{1, 4}, {3, 8}, {12, 4}, {7, 1000}}, append(triedQ8, triedF32...)...)
+	shapes := append([]Shape{{1, 4}, {3, 8}, {12, 4}, {7, 1000}}, slices.Concat(triedQ8, triedQ4, triedF32)...)
 	for _, f := range shaped(t) {
 		r := rand.New(rand.NewPCG(51, 52))
 		for _, s := range shapes {
@@ -48,6 +48,18 @@ func TestEveryShapeHasThePortableBits(t *testing.T) {
 						}
 						compareQ8(t, r, g, name, rows, 1+r.IntN(600), i+1, next)
 					}
+					for i := range f.Shapes.Q4 {
+						if f.Shapes.Q4[i] == (Shape{}) || s.Rows > f.MaxRowsQ4 {
+							continue
+						}
+						var by Shapes
+						by.Q4[i] = s
+						g, err := f.With(by)
+						if err != nil {
+							t.Fatal(err)
+						}
+						compareQ4(t, r, g, name, rows, Q4KBlock*(1+r.IntN(4)), i+1, next)
+					}
 				}
 			}
 		}
@@ -61,7 +73,8 @@ func TestTuningChoosesFromWhatItTries(t *testing.T) {
 		for _, most := range []time.Duration{0, mostTuning} {
 			g := f.tune(most)
 			t.Logf("%v: %v", f.Class, g.Shapes)
-			if !in(g.Shapes.F32, f.Shapes.F32, triedF32) || !in(g.Shapes.Q8[0], f.Shapes.Q8[0], triedQ8) || !in(g.Shapes.Q8[1], f.Shapes.Q8[1], triedQ8) {
+			if !in(g.Shapes.F32, f.Shapes.F32, triedF32) || !in(g.Shapes.Q8[0], f.Shapes.Q8[0], triedQ8) || !in(g.Shapes.Q8[1], f.Shapes.Q8[1], triedQ8) ||
+				!in(g.Shapes.Q4[0], f.Shapes.Q4[0], triedQ4) || !in(g.Shapes.Q4[1], f.Shapes.Q4[1], triedQ4) {
 				t.Errorf("%v: shapes %v were not tried", f.Class, g.Shapes)
 			}
 		}
@@ -79,7 +92,7 @@ func TestTuningChoosesFromWhatItTries(t *testing.T) {
 }
 
 func TestShapesInText(t *testing.T) {
-	want := Shapes{F32: Shape{14, 256}, Q8: [2]Shape{{7, 16}, {8, 12}}}
+	want := Shapes{F32: Shape{14, 256}, Q8: [2]Shape{{7, 16}, {8, 12}}, Q4: [2]Shape{{6, 1024}, {8, 16}}}
 	got, err := ParseShapes(want.String())
 	if err != nil || got != want {
 		t.Errorf("%v is read as %v, %v", want, got, err)
@@ -87,13 +100,13 @@ func TestShapesInText(t *testing.T) {
 	if got, err := ParseShapes("q8x2=7/12"); err != nil || got != (Shapes{Q8: [2]Shape{1: {7, 12}}}) {
 		t.Errorf("%v, %v", got, err)
 	}
-	for _, bad := range []string{"", "f32", "f32=8", "f32=8/", "q8=7/12", "f32=a/8", "f32=8/8,"} {
+	for _, bad := range []string{"", "f32", "f32=8", "f32=8/", "q8=7/12", "f32=a/8", "f32=8/8,", "q4=7/12"} {
 		if s, err := ParseShapes(bad); err == nil {
 			t.Errorf("%q is read as %v", bad, s)
 		}
 	}
 	for _, f := range shaped(t) {
-		for _, bad := range []string{"f32=15/128", "f32=14/130", "f32=-1/128", "f32=8/0", "q8x1=13/8", "q8x2=1/100000"} {
+		for _, bad := range []string{"f32=15/128", "f32=14/130", "f32=-1/128", "f32=8/0", "q8x1=13/8", "q8x2=1/100000", "q4x1=13/8", "q4x2=1/0"} {
 			s, err := ParseShapes(bad)
 			if err != nil {
 				t.Fatal(err)

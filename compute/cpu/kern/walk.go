@@ -41,7 +41,6 @@ type walk struct {
 	steps, chunk int // of k, or blocks
 	step, part   int // bytes of one, and how many a part of a kernel has
 	turns        int // kernel calls for a chunk
-	each         int // bytes of a part that one of them prefetches
 	next         int // bytes from b to what is read after it, 0: b continues
 }
 
@@ -63,10 +62,8 @@ func newWalk(rows, most, halves, steps, chunk, step, part int) walk {
 		w.most = (rows + w.groups - 1) / w.groups
 		w.turns *= w.groups
 	}
-	w.each = step * part
 	if w.turns > 1 {
 		w.chunk = chunk
-		w.each = (w.each/line + w.turns - 1) / w.turns * line
 	}
 	return w
 }
@@ -91,19 +88,34 @@ func (w *walk) advance(t *turn) {
 	t.rows = min(w.most, w.rows-t.r0)
 }
 
+// pace returns the bytes of a part that a turn's call prefetches: an even share of the next chunk,
+// which has as many steps as are left, or of the first chunk of what is read after b.
+func (w *walk) pace(t turn) int {
+	if w.turns == 1 {
+		return w.step * w.part
+	}
+	next := min(w.chunk, w.steps-t.i-t.n)
+	if next <= 0 {
+		next = min(w.chunk, w.steps)
+	}
+	parts := w.turns * max(1, t.n/w.part) * line
+	return min((next*w.step+parts-1)/parts*line, w.part*w.step)
+}
+
 // ahead returns how many bytes ahead the h-th call of a turn prefetches in its first part of b,
 // and by how many it moves from part to part: each call on a chunk prefetches one run of lines,
 // and together they cover the next chunk.
 func (w *walk) ahead(t turn, h int) (ahead, pace uintptr) {
+	each := w.pace(t)
 	if w.turns == 1 {
-		return aheadOf(w.next), uintptr(w.each)
+		return aheadOf(w.next), uintptr(each)
 	}
 	chunk := t.n * w.step
 	if w.next != 0 && t.i+t.n >= w.steps {
 		chunk = w.next - t.i*w.step
 	}
 	// In every part, the lines that a call has not prefetched before come last.
-	return uintptr(chunk + (t.first+h)*(t.n/w.part)*w.each - (w.part*w.step - w.each)), uintptr(w.each)
+	return uintptr(chunk + (t.first+h)*(t.n/w.part)*each - (w.part*w.step - each)), uintptr(each)
 }
 
 // aheadOne is how many bytes ahead to prefetch if one group of rows reads a panel.
