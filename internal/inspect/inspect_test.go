@@ -37,6 +37,29 @@ func describe(t *testing.T, path string) (text string, fields map[string]any) {
 	return strings.ReplaceAll(d.String(), path, "PATH"), fields
 }
 
+// A model of a family with windows that has none is told of, and one that has them is not.
+func TestMissingWindowsAreWarnedOf(t *testing.T) {
+	conf := modeltest.Of("starcoder2")
+	conf.MaxPos = 16384
+	dir := modeltest.Random(t, conf, 1)
+	if text, fields := describe(t, dir); strings.Contains(text, "warning") || fields["window_missing"] != nil {
+		t.Errorf("with windows: %s", text)
+	}
+	path := filepath.Join(dir, "config.json")
+	raw, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	without := strings.Replace(string(raw), `"sliding_window": 20`, `"sliding_window": null`, 1)
+	if err := os.WriteFile(path, []byte(without), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	const want = "warning       config.json sets no sliding window, but published models of this shape have one of 4096 positions: after longer texts, talf computes something else than they do\n"
+	if text, fields := describe(t, dir); !strings.Contains(text, want) || fields["window_missing"] != 4096.0 {
+		t.Errorf("without windows: %s", text)
+	}
+}
+
 func TestAModelIsDescribed(t *testing.T) {
 	dir := modeltest.Random(t, modeltest.Default(), 1)
 	text, fields := describe(t, dir)

@@ -34,6 +34,8 @@ type Model struct {
 	Rotated   int     `json:"rotated"`       // elements of each attention head
 	Window    int     `json:"window"`        // latest positions that a token sees in WindowIn layers; 0: all
 	WindowIn  int     `json:"window_layers"` // layers with such a window
+	// MissingWindow is the window that published models of this shape have, if this one has none; 0: nothing is missing.
+	MissingWindow int `json:"window_missing,omitempty"`
 	// KVElements are the numbers that memory holds of a position in a layer: keys and values of all heads.
 	KVElements int     `json:"kv_elements"`
 	Latent     int     `json:"kv_latent,omitempty"`        // elements of the latent that keys and values are made of; 0: they are kept
@@ -91,6 +93,9 @@ func OpenModel(dir string) (*Model, error) {
 		if w > 0 {
 			m.Window, m.WindowIn = w, m.WindowIn+1
 		}
+	}
+	if m.Kind == "model" {
+		m.MissingWindow = missingWindow(s)
 	}
 	m.Tokenizer = gguf.Has(dir, "tokenizer.json") || gguf.Is(dir) && gguf.Has(dir, "tokenizer.model")
 	m.count(set)
@@ -168,6 +173,13 @@ func (m *Model) String() string {
 	p.printf("positions     %d, rope %s, theta %g\n", m.Positions, rope, m.Theta)
 	if m.Window > 0 {
 		p.printf("window        %d positions in %d of %d layers\n", m.Window, m.WindowIn, m.Layers)
+	}
+	if w := m.MissingWindow; w > 0 {
+		where := "config.json"
+		if m.GGUF {
+			where = "the file"
+		}
+		p.printf("warning       %s sets no sliding window, but published models of this shape have one of %d positions: after longer texts, talf computes something else than they do\n", where, w)
 	}
 	p.printf("tokens        bos %d, eos %v\n", m.BOS, m.EOS)
 	if c := m.Checkpoint; c != nil {

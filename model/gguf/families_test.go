@@ -19,6 +19,7 @@ import (
 	"talf/compute/cpu"
 	"talf/internal/golden"
 	"talf/model"
+	"talf/model/arch"
 	"talf/model/ggml"
 	"talf/model/gguf/gguftest"
 	"talf/model/safetensors"
@@ -51,6 +52,24 @@ func TestFilesOfEveryFamilyHaveTheLogitsOfTheirDirectories(t *testing.T) {
 				sameLogits(t, dev, path, edited(t, dir, edits[name]), compute.F32, tokens[:6])
 			}
 		})
+	}
+}
+
+// The converter leaves the window of StarCoder 2 out: a file with the key has one.
+func TestTheWindowOfStarCoder2IsThatOfItsKey(t *testing.T) {
+	f := file(t, golden.File(t, "hf-more/starcoder2"), families(t)["starcoder2"])
+	f.Set("starcoder2.context_length", uint32(16384))
+	for _, want := range []int{0, 4096} {
+		if want > 0 {
+			f.Set("starcoder2.attention.sliding_window", uint32(want))
+		}
+		s, err := arch.Load(f.Write(t, "starcoder2.gguf"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := s.Window(0); got != want {
+			t.Errorf("a window of %d, want %d", got, want)
+		}
 	}
 }
 
