@@ -128,3 +128,16 @@ func TestTextsAcrossTheSwitchOfLongrope(t *testing.T) {
 		t.Errorf("%d drafted tokens were accepted, %d of prompts were kept: too little was tested", accepted, cached)
 	}
 }
+
+// Recordings take a target's texts up to where they would be read again.
+func TestShapesWithoutASwitchEndThere(t *testing.T) {
+	for _, c := range [][2]infer.Shape{
+		{{MaxLen: 100, Switch: 40}, {MaxLen: 40}},
+		{{MaxLen: 30, Switch: 40}, {MaxLen: 30}},
+		{{MaxLen: 100}, {MaxLen: 100}},
+	} {
+		if got := c[0].Unswitched(); got.MaxLen != c[1].MaxLen || got.Switch != 0 {
+			t.Errorf("%+v becomes %+v, want %+v", c[0], got, c[1])
+		}
+	}
+}

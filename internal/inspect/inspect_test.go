@@ -60,6 +60,15 @@ func TestMissingWindowsAreWarnedOf(t *testing.T) {
 	}
 }
 
+func TestTheSwitchOfLongropeIsShown(t *testing.T) {
+	conf := modeltest.Of("phi3")
+	conf.Original = 40
+	text, fields := describe(t, modeltest.Random(t, conf, 1))
+	if !strings.Contains(text, "positions     512, rope longrope (a text is read again beyond 40 tokens), theta 10000\n") || fields["rope_switch"] != 40.0 {
+		t.Error(text)
+	}
+}
+
 func TestAModelIsDescribed(t *testing.T) {
 	dir := modeltest.Random(t, modeltest.Default(), 1)
 	text, fields := describe(t, dir)

@@ -31,9 +31,10 @@ type Model struct {
 	Positions int     `json:"positions"`
 	Rope      string  `json:"rope"`
 	Theta     float64 `json:"rope_theta"`
-	Rotated   int     `json:"rotated"`       // elements of each attention head
-	Window    int     `json:"window"`        // latest positions that a token sees in WindowIn layers; 0: all
-	WindowIn  int     `json:"window_layers"` // layers with such a window
+	Switch    int     `json:"rope_switch,omitempty"` // tokens of a text beyond which all positions rotate otherwise; 0: none
+	Rotated   int     `json:"rotated"`               // elements of each attention head
+	Window    int     `json:"window"`                // latest positions that a token sees in WindowIn layers; 0: all
+	WindowIn  int     `json:"window_layers"`         // layers with such a window
 	// MissingWindow is the window that published models of this shape have, if this one has none; 0: nothing is missing.
 	MissingWindow int `json:"window_missing,omitempty"`
 	// KVElements are the numbers that memory holds of a position in a layer: keys and values of all heads.
@@ -88,7 +89,7 @@ func OpenModel(dir string) (*Model, error) {
 	m.KVHeads, m.HeadDim, m.FFN, m.Positions, m.Tied = s.KVHeads, s.HeadDim, s.FFN, s.MaxPos, s.Tied
 	m.KVElements, m.Latent = s.KVElements(), s.Latent.KVRank
 	m.Recurrent, m.State = s.Delta.Count(), s.Delta.StateElements()
-	m.Rope, m.Theta, m.Rotated, m.BOS, m.EOS = s.Rope.Type, s.Rope.Theta, s.Rotated(), s.BOS, s.EOS
+	m.Rope, m.Theta, m.Switch, m.Rotated, m.BOS, m.EOS = s.Rope.Type, s.Rope.Theta, s.Rope.Switch(), s.Rotated(), s.BOS, s.EOS
 	for _, w := range s.Windows { // all windows of a model have the same size
 		if w > 0 {
 			m.Window, m.WindowIn = w, m.WindowIn+1
@@ -169,6 +170,9 @@ func (m *Model) String() string {
 	rope := m.Rope
 	if m.Rotated < m.HeadDim {
 		rope += fmt.Sprintf(" of %d elements a head", m.Rotated)
+	}
+	if m.Switch > 0 {
+		rope += fmt.Sprintf(" (a text is read again beyond %d tokens)", m.Switch)
 	}
 	p.printf("positions     %d, rope %s, theta %g\n", m.Positions, rope, m.Theta)
 	if m.Window > 0 {
