@@ -8,7 +8,6 @@ import (
 	"testing"
 
 	"talf/compute/cpu"
-	"talf/compute/cpu/kern"
 	"talf/data"
 	"talf/model"
 	"talf/model/modeltest"
@@ -43,7 +42,7 @@ func complete(t *testing.T, dir string) bool {
 // A set is of the text that its metadata identify: a file that changes between the looks at it is
 // an error, and the set does not become complete, whatever the file holds later.
 func TestAFileThatChangesIsNoticed(t *testing.T) {
-	m := target(t, modeltest.Random(t, modeltest.Default(), 5), cpu.Config{Class: kern.Portable, Threads: 1}, model.Default())
+	m := target(t, modeltest.Random(t, modeltest.Default(), 5), cpu.Config{Class: cpu.Default().Class, Threads: 1}, model.Default())
 	before, after := problems(14, 97), problems(14, 90)
 	run := func(ctx context.Context, c preprocess.Config, change func(), progress func(preprocess.Progress)) error {
 		_, err := preprocess.Run(ctx, c, preprocess.Inputs{Target: m, Tokenizer: &meddler{change: change}, TokenizerHash: "n", Progress: progress})

@@ -82,15 +82,6 @@ func (w *worker) gemmBF16(c []float32, ldc int, a []float32, ars, aks int, b []u
 	}
 }
 
-// spin is how long an idle worker keeps its core before it parks. It exceeds the gaps
-// between the passes of a text: a parked worker takes tens of microseconds to return,
-// during which the caller computes alone.
-const spin = time.Millisecond
-
-// looks is how often an idle worker polls before it yields its core, about 10 µs.
-// Yielding costs as much as a hundred polls.
-const looks = 8192
-
 // The pool's state is one word: the number of the current job in the upper half,
 // whether it accepts helpers, whether the caller sleeps until they are done, and how
 // many are working on it. A helper enters by compare-and-swap, so a late one finds the
@@ -100,11 +91,6 @@ const (
 	jobSleeps = 1 << 30
 	jobInside = jobSleeps - 1
 )
-
-// joinSpins is how often the caller polls for its helpers before it sleeps, about
-// 100 µs. After that the system has probably taken a helper's core away, perhaps to let
-// the caller wait on it.
-const joinSpins = 50_000
 
 // A pool runs tasks on a fixed set of workers, one task at a time.
 type pool struct {

@@ -368,7 +368,7 @@ func TestTrialHostileRequests(t *testing.T) {
 	setup.Parts.Methods = []string{"goose"}
 	setup.Parts.Server.MaxBody = 8 << 20
 	impatient := setup
-	impatient.Parts.Server.HeaderTime, impatient.Parts.Server.BodyTime = time.Second, time.Second
+	impatient.Parts.Server.HeaderTime, impatient.Parts.Server.BodyTime = 3*time.Second, 3*time.Second
 	fast, slow := servetest.Start(t, setup), servetest.Start(t, impatient)
 	check := func(s *servetest.Server, after string) {
 		client := servetest.NewClient(t, 1)
