@@ -23,9 +23,13 @@ func TestMakersSayWhetherTheirDraftersLearn(t *testing.T) {
 			specs = append(specs, m.Name)
 		}
 	}
+	seeds := uint64(24)
+	if testing.Short() {
+		seeds = 8
+	}
 	for _, spec := range specs {
 		learns, differs := false, false
-		for seed := range uint64(24) {
+		for seed := range seeds {
 			decode := func(mk *draft.Maker, source bool, prompt ...int32) infer.Stats {
 				v, err := verify.New("", 0)
 				if err != nil {

@@ -27,6 +27,9 @@ func headerOf(n int) []byte {
 }
 
 func TestLargeHeadersAreCheap(t *testing.T) {
+	if costtest.RaceDetector {
+		t.Skip("the bounds on processor time are those of a build without the race detector")
+	}
 	for _, c := range []struct {
 		name, want string
 		header     []byte
@@ -120,6 +123,9 @@ func fitted(raw []byte) []byte {
 }
 
 func TestMutatedFilesAreCheap(t *testing.T) {
+	if costtest.RaceDetector {
+		t.Skip("the bounds on processor time are those of a build without the race detector")
+	}
 	n := 10_000
 	if testing.Short() {
 		n = 500
