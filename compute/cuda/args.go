@@ -59,6 +59,7 @@ const (
 	productNN
 	productTN
 	halve
+	widen
 	halvePacked
 	addRows
 	clearRows
@@ -139,6 +140,7 @@ var kernels = [kernelCount]struct {
 	productNN:      {"product_nn", 128},
 	productTN:      {"product_tn", 128},
 	halve:          {"halve", 256},
+	widen:          {"widen", 256},
 	halvePacked:    {"halve_packed", 256},
 	addRows:        {"add", 256},
 	clearRows:      {"clear", 256},

@@ -41,3 +41,6 @@ func Halved(b compute.Buffer) int {
 	}
 	return int(h.fresh.Load())
 }
+
+// Uploading returns how many bytes of long writes a queue has not waited for.
+func Uploading(q compute.Queue) int { return q.(*queue).up.at }

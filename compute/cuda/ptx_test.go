@@ -82,6 +82,8 @@ var ptxBugs = []ptxBug{
 	{"a row of a factor at an odd place", "product_tn", `(ldmatrix\S+ \{[^}]*\}, \[%r\d+)\]`, "$1+8]", 0, halvesTest, "no multiple"},
 	{"a copy that begins behind its first element", "halve", `(st\.global\.v4\.u32 	\[%rd\d+)\]`, "$1+16]", 0, halvesTest, "behind the end of an allocation"},
 	{"a copy of a packed weight that lacks an element", "halve_packed", `(st\.global\.v2\.u32 	\[%rd\d+)\]`, "$1+4]", 0, halvesTest, "no multiple"},
+	{"bfloat16 that is read past its alignment", "widen", `(ld\.global\S*\.v4\.u32 \{[^}]*\}, \[%rd\d+)\]`, "$1+4]", 0, "TestProductsOfUploads", "no multiple"},
+	{"a float that is not written", "widen", `st\.global\.u32[^;]*;`, "", 0, "TestProductsOfUploads", "want 0x"},
 	{"a wait for a tile of keys removed", "tree_attend_half", `cp\.async\.wait_group 0;`, "", 0, treeTest, "a copy to these bytes that was not waited for"},
 	{"a barrier removed behind queries that were read", "tree_queries_half", `bar\.sync 	0;`, "", 1, treeTest, "without an order"},
 	{"lines that are not turned", "tree_keys_half", `\.trans\.shared`, ".shared", 0, treeTest, "want 0x"},

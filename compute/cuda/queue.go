@@ -26,6 +26,7 @@ type queue struct {
 	twin   *block
 	at     int
 	steps  []*step // attention's arguments that are on the device
+	up     uploads
 
 	rows    *block // activations as products take them
 	part    *block // sums that blocks share, and chunks of attention
@@ -186,7 +187,7 @@ func (q *queue) wait() error {
 	p.on, p.sent, p.reads, p.late = false, false, p.reads[:0], p.late[:0]
 	clear(p.keep)
 	p.keep = p.keep[:0]
-	q.at = 0
+	q.at, q.up.at = 0, 0
 	clear(q.steps)
 	q.steps = q.steps[:0]
 	return err
@@ -219,6 +220,10 @@ func (q *queue) Write(dst compute.Buffer, src any) {
 		panic(fmt.Sprintf("cuda: Write: source of type %T, want []float32 or []int32", src))
 	}
 	q.flush()
+	if b.t == compute.F32 && uploads16(raw) {
+		q.upload(b, raw)
+		return
+	}
 	for i := 0; i < len(raw); i += piece {
 		p := raw[i:min(i+piece, len(raw))]
 		if !q.reserve(len(p)) {

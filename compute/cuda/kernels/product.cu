@@ -153,6 +153,24 @@ KERNEL BOUNDS(256) void halve(const RoundArgs a) {
   }
 }
 
+// widen turns n bfloat16 into floats, eight a thread: both begin at multiples of 16 bytes.
+struct WidenArgs {
+  float *dst;
+  const u16 *src;
+  i64 n;
+};
+KERNEL BOUNDS(256) void widen(const WidenArgs a) {
+  for (i64 i = 8 * first_of(); i < a.n; i += 8 * stride_of()) {
+    if (i + 8 <= a.n) {
+      U4 v = stream(a.src + i);
+      *(F4 *)(a.dst + i) = F4{low2(v.x), high2(v.x), low2(v.y), high2(v.y)};
+      *(F4 *)(a.dst + i + 4) = F4{low2(v.z), high2(v.z), low2(v.w), high2(v.w)};
+      continue;
+    }
+    for (i64 e = i; e < a.n; e++) a.dst[e] = low2(a.src[e]);
+  }
+}
+
 // halve_packed rounds a packed weight in f32 to rows [out][ld], ld a multiple of 4. Grid: eighths of units, groups.
 KERNEL BOUNDS(256) void halve_packed(const UnpackArgs a) {
   int lane = tid() & 31;

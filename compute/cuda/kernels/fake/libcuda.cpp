@@ -67,7 +67,7 @@ static std::map<std::string, Kernel> kernels = {
     ROW(gemm_f32, GemmArgs),         ROW(gemm_f32_packed, GemmArgs),  ROW(gemm_bf16, GemmArgs),
     ROW(gemm_bf16_packed, GemmArgs), ROW(add, AddArgs),               ROW(clear, AddArgs),
     ROW(product_nt, HalfArgs),       ROW(product_nn, HalfArgs),       ROW(product_tn, HalfArgs),
-    ROW(halve, RoundArgs),           ROW(halve_packed, UnpackArgs),
+    ROW(widen, WidenArgs),           ROW(halve, RoundArgs),           ROW(halve_packed, UnpackArgs),
     ROW(turn, TurnArgs),             ROW(swiglu_grad, SwigluGradArgs), ROW(adamw, AdamArgs),
     ROW(column_sums, ColumnArgs),    ROW(norm_scales, NormGradArgs),  ROW(norm_grad, NormGradArgs),
     ROW(squares, SquaresArgs),       ROW(total, SquaresArgs),         ROW(scatter_add, ScatterArgs),
