@@ -22,7 +22,11 @@ func (s *Set) SHA256() string {
 			b = binary.LittleEndian.AppendUint64(b, uint64(d))
 		}
 		h.Write(b)
-		h.Write(t.Data)
+		for lo := 0; lo < len(t.Data); lo += scanPiece { // so that a large tensor never takes memory as a whole
+			hi := min(lo+scanPiece, len(t.Data))
+			h.Write(t.Data[lo:hi])
+			s.Release(name, lo, hi)
+		}
 		s.Release(name, 0, len(t.Data))
 	}
 	return hex.EncodeToString(h.Sum(nil))

@@ -72,6 +72,33 @@ func TestReleasedTensorsLeaveNoPages(t *testing.T) {
 	}
 }
 
+// A large tensor is hashed in pieces, whose pages do not stay until its end.
+func TestHashingTakesAPieceOfMemory(t *testing.T) {
+	const n = 24 << 20
+	path := filepath.Join(t.TempDir(), "x.safetensors")
+	if err := safetensors.WriteFile(path, nil, safetensors.F32("t", make([]float32, n), n)); err != nil {
+		t.Fatal(err)
+	}
+	s, err := safetensors.Open(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	done := make(chan string)
+	go func() { done <- s.SHA256() }()
+	for most := 0; ; {
+		select {
+		case <-done:
+			if most > 16<<10 {
+				t.Errorf("%d KiB of %d were mapped while it was hashed, want 16 MiB at most", most, 4*n>>10)
+			}
+			return
+		default:
+			most = max(most, mappedKiB(t, path))
+		}
+	}
+}
+
 // mappedKiB returns how much of a mapped file takes memory.
 func mappedKiB(t *testing.T, path string) (kib int) {
 	f, err := os.Open("/proc/self/smaps")
