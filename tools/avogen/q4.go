@@ -9,12 +9,11 @@ import (
 
 // The 4-bit formats, as kern/q4.go has them.
 const (
-	q4Line   = 64 // bytes of four k of a panel
-	q4Ints   = q8Lines * q4Line
-	q4Block  = q8Scales + q4Ints
-	q4kMins  = 32 // bytes from the integers of scales to those of minima
-	q4kPart  = 2*q4kMins + q4Ints
-	q4kParts = 8 // of 32 k in a block
+	q4Line  = 64 // bytes of four k of a panel
+	q4Ints  = q8Lines * q4Line
+	q4Block = q8Scales + q4Ints
+	q4kMins = 32 // bytes from the integers of scales to those of minima
+	q4kPart = 2*q4kMins + q4Ints
 )
 
 // A line of weights holds four k of output j in the low four bits of a word's bytes, and those of
@@ -103,21 +102,26 @@ func (g *gen) q4Frame(planes string, n int, minima, keep bool, consts func()) (f
 			f.end()
 		}
 	}
-	f = g.frame("gemmQ4K"+planes, n, q4Block/64, keep)
+	return g.superFrame("gemmQ4K"+planes, n, 2*q8Scales, q4kPart, keep, consts)
+}
+
+// superFrame starts a kernel for blocks of first bytes and eight parts of 32 k, of part bytes each.
+func (g *gen) superFrame(name string, n, first, part int, keep bool, consts func()) (f *frame, scales reg.Register, end func()) {
+	f = g.frame(name, n, part/64, keep)
 	consts()
 	at, parts := g.GP64(), g.GP64()
 	g.Label("blocks")
 	g.MOVQ(f.b, at)
-	g.ADDQ(operand.I32(2*q8Scales), f.b)
-	for i := range 2 * q8Scales / 64 {
+	g.ADDQ(operand.I32(uint64(first)), f.b)
+	for i := range first / 64 {
 		g.PREFETCHT1(operand.Mem{Base: f.pre.ahead, Disp: 64 * i})
 	}
-	g.ADDQ(operand.I32(2*q8Scales), f.pre.ahead)
-	g.MOVQ(operand.U32(q4kParts), parts)
+	g.ADDQ(operand.I32(uint64(first)), f.pre.ahead)
+	g.MOVQ(operand.U32(8), parts)
 	g.Label("parts")
-	f.pre.lines(2 * q4kMins / 64)
+	f.pre.lines(1) // a part's scales
 	return f, at, func() {
-		f.next(q4kPart)
+		f.next(part)
 		g.DECQ(parts)
 		g.JNZ(operand.LabelRef("parts"))
 		f.end()

@@ -15,13 +15,14 @@ const (
 	q8Line    = 4 * 32 // bytes of four k of a panel
 	q8Lines   = 8      // of them in a block
 	q8Block   = q8Scales + q8Lines*q8Line
-	q8ABlock  = 4 * 20  // bytes of a block of activations
-	q8AScale  = 4 * 16  // its scale
-	q8AStart  = 4 * 17  // planes of bytes: what the sums of the first start from; pairs: as q4AStart
-	q8ATimes8 = 4 * 18  // −8 times the sum of its integers
-	q8ASum    = 4 * 19  // that sum as a float32
-	q8Plane   = 32      // bytes of a block's plane
-	q4AStart  = q8Plane // one plane: −136 times the sum
+	q8ABlock  = 4 * 20      // bytes of a block of activations
+	q8AScale  = 4 * 16      // its scale
+	q8AStart  = 4 * 17      // planes of bytes: what the sums of the first start from; pairs: as q4AStart
+	q8ATimes8 = 4 * 18      // −8 times the sum of its integers
+	q8ASum    = 4 * 19      // that sum as a float32
+	q8Plane   = 32          // bytes of a block's plane
+	q4AStart  = q8Plane     // one plane: −136 times the sum
+	q6AStart  = q8Plane + 4 // one plane: −128 times the sums of the first 16 integers and of the others
 )
 
 // q8s emits products of integers for rows×32 outputs, gemmQ8x<rows> of activations
@@ -36,6 +37,9 @@ func (g *gen) q8s() {
 				g.q8VNNI(n, planes)
 				g.q4VNNI(n, planes, false)
 				g.q4VNNI(n, planes, true)
+				if n <= q6Rows {
+					g.q6VNNI(n, planes)
+				}
 			}
 		}
 		return
@@ -48,6 +52,7 @@ func (g *gen) q8s() {
 		g.q8(n)
 		g.q4Pairs(n, false)
 		g.q4Pairs(n, true)
+		g.q6Pairs(n)
 	}
 	g.quant("quantA", 0)
 }
@@ -183,26 +188,23 @@ func (g *gen) q8(n int) {
 	g.Label("blocks")
 	f.pre.lines(q8Scales / 64)
 	for col := 0; col < cols; col += group {
-		sum := make([][]reg.VecVirtual, n)
-		for r := range sum {
-			for range group {
-				v := g.vec()
-				sum[r] = append(sum[r], v)
-				g.zero(v)
-			}
-		}
+		sum := f.zeroed(f.sums(n, group))
 		for line := range q8Lines {
-			at := func(j int) operand.Mem {
-				return operand.Mem{Base: f.b, Disp: q8Scales + line*q8Line + 4*g.width*(col+j)}
-			}
 			f.pre.lines(group * 4 * g.width / 64)
-			if g.wide() {
-				g.pairs(sum, at, f.arow, line, 0, group)
-				continue
-			}
-			for j := range group {
-				g.pairs(sum, at, f.arow, line, j, j+1)
-			}
+			g.pairs(sum, func(j int) (even, odd reg.VecVirtual) {
+				at := operand.Mem{Base: f.b, Disp: q8Scales + line*q8Line + 4*g.width*(col+j)}
+				even, odd = g.vec(), g.vec()
+				if g.wide() {
+					g.VPSLLW(operand.Imm(8), at, even)
+					g.VPSRAW(operand.Imm(8), at, odd)
+				} else {
+					g.VMOVDQU(at, odd)
+					g.VPSLLW(operand.Imm(8), odd, even)
+					g.VPSRAW(operand.Imm(8), odd, odd)
+				}
+				g.VPSRAW(operand.Imm(8), even, even)
+				return even, odd
+			}, f.arow, line)
 		}
 		ds := make([]reg.VecVirtual, group)
 		for j := range ds {
@@ -221,33 +223,50 @@ func (g *gen) q8(n int) {
 	f.end()
 }
 
-// pairs adds a line's products to registers from..to of each row.
-func (g *gen) pairs(sum [][]reg.VecVirtual, at func(j int) operand.Mem, arow func(r, disp int) operand.Mem, line, from, to int) {
-	even, odd := map[int]reg.VecVirtual{}, map[int]reg.VecVirtual{}
-	for j := from; j < to; j++ {
-		e, o := g.vec(), g.vec()
-		if g.wide() {
-			g.VPSLLW(operand.Imm(8), at(j), e)
-			g.VPSRAW(operand.Imm(8), at(j), o)
-		} else {
-			g.VMOVDQU(at(j), o)
-			g.VPSLLW(operand.Imm(8), o, e)
-			g.VPSRAW(operand.Imm(8), o, o)
-		}
-		g.VPSRAW(operand.Imm(8), e, e)
-		even[j], odd[j] = e, o
-	}
+// sums returns registers [n][group], which zeroed clears.
+func (f *frame) sums(n, group int) [][]reg.VecVirtual {
+	sum := make([][]reg.VecVirtual, n)
 	for r := range sum {
-		for half, w := range []map[int]reg.VecVirtual{even, odd} {
-			x := g.vec()
-			g.VPBROADCASTD(arow(r, 8*line+4*half), x)
-			for j := from; j < to; j++ {
-				t := x
-				if j < to-1 {
-					t = g.vec()
+		for range group {
+			sum[r] = append(sum[r], f.vec())
+		}
+	}
+	return sum
+}
+
+func (f *frame) zeroed(sum [][]reg.VecVirtual) [][]reg.VecVirtual {
+	for _, row := range sum {
+		f.zero(row...)
+	}
+	return sum
+}
+
+// pairs adds a line's products to the registers of each row. split gives the even and the odd bytes of the
+// weights of the j-th of them, in 16 bits.
+func (g *gen) pairs(sum [][]reg.VecVirtual, split func(j int) (even, odd reg.VecVirtual), arow func(r, disp int) operand.Mem, line int) {
+	group := len(sum[0])
+	at := group // registers at once
+	if !g.wide() {
+		at = 1
+	}
+	for from := 0; from < group; from += at {
+		halves := [2][]reg.VecVirtual{}
+		for j := range at {
+			even, odd := split(from + j)
+			halves[0], halves[1] = append(halves[0], even), append(halves[1], odd)
+		}
+		for r := range sum {
+			for half, w := range halves {
+				x := g.vec()
+				g.VPBROADCASTD(arow(r, 8*line+4*half), x)
+				for j := range at {
+					t := x
+					if j < at-1 {
+						t = g.vec()
+					}
+					g.VPMADDWD(x, w[j], t)
+					g.VPADDD(t, sum[r][from+j], sum[r][from+j])
 				}
-				g.VPMADDWD(x, w[j], t)
-				g.VPADDD(t, sum[r][j], sum[r][j])
 			}
 		}
 	}
@@ -272,6 +291,12 @@ func (g *gen) quantConstants() {
 		{"quant low", [4]uint32{0x000f000f, 0x000f000f, 0x000f000f, 0x000f000f}},
 		// words 0, 2, 1, 3 of every eight bytes
 		{"quant pairs", [4]uint32{0x05040100, 0x07060302, 0x0d0c0908, 0x0f0e0b0a}},
+		{"quant six", [4]uint32{0xfcfcfcfc, 0xfcfcfcfc, 0xfcfcfcfc, 0xfcfcfcfc}},
+		{"quant two", [4]uint32{0xc0c0c0c0, 0xc0c0c0c0, 0xc0c0c0c0, 0xc0c0c0c0}},
+		{"quant four", [4]uint32{0xf0f0f0f0, 0xf0f0f0f0, 0xf0f0f0f0, 0xf0f0f0f0}},
+		{"quant next", [4]uint32{0x30303030, 0x30303030, 0x30303030, 0x30303030}},
+		{"quant last", [4]uint32{0x0c0c0c0c, 0x0c0c0c0c, 0x0c0c0c0c, 0x0c0c0c0c}},
+		{"quant quarter", [4]uint32{f32(0.25), f32(0.25), f32(0.25), f32(0.25)}},
 	} {
 		g.consts[c.name] = table.Offset(off)
 		for range 2 {
@@ -405,6 +430,11 @@ func (g *gen) quant(name string, planes int) {
 			sum = halve(v[1], g.VPADDD)
 		} else {
 			store(sum, []uint64{7, 3}, q4AStart)
+			first := halve(v[0], g.VPADDD)
+			store(first, []uint64{7}, q6AStart)
+			rest := g.XMM()
+			g.VPSUBD(first, sum, rest)
+			store(rest, []uint64{7}, q6AStart+4)
 		}
 		store(sum, []uint64{7}, q8AStart)
 	case g.wide():

@@ -38,7 +38,7 @@ func (g *gen) tally(name string) (c count) {
 		_, text, vector := strings.Cut(line, " // ")
 		switch {
 		case line == "parts:":
-			times = q4kParts
+			times = kParts
 			continue
 		case line == "BNE parts":
 			times = 1

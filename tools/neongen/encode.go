@@ -110,12 +110,18 @@ var (
 	fcvtl   = two{"fcvtl", "4s", "4h", 0x0e217800}
 	ushllBH = two{"ushll", "8h", "8b", 0x2f08a400}
 	ushllHS = two{"ushll", "4s", "4h", 0x2f10a400}
+	sshllBH = two{"sshll", "8h", "8b", 0x0f08a400}
+	sshllHS = two{"sshll", "4s", "4h", 0x0f10a400}
+	quarter = two{"scvtf", "4s", "4s", 0x4f3ee400} // of n/4
 )
 
 // un emits d = op(n).
 func (g *gen) un(op two, d, n v) {
 	tail := ""
-	if op.name == "ushll" {
+	switch {
+	case op == quarter:
+		tail = ", #2"
+	case op.name == "ushll" || op.name == "sshll":
 		tail = ", #0"
 	}
 	g.word(op.code|uint32(n)<<5|uint32(d), "%s v%d.%s, v%d.%s%s", op.name, d, op.to, n, op.from, tail)
@@ -132,6 +138,8 @@ type shift struct {
 
 var (
 	shl4s   = shift{"shl", "4s", 32, false, 0x4f005400}
+	shl16b  = shift{"shl", "16b", 8, false, 0x4f005400}
+	sli16b  = shift{"sli", "16b", 8, false, 0x6f005400} // keeps what lies below
 	shl8h   = shift{"shl", "8h", 16, false, 0x4f005400}
 	sshr8h  = shift{"sshr", "8h", 32, true, 0x4f000400}
 	ushr16b = shift{"ushr", "16b", 16, true, 0x6f000400}

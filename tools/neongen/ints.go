@@ -2,13 +2,17 @@ package main
 
 import "fmt"
 
-// The formats of kern/q8.go and kern/q4.go, in bytes.
+// The formats of kern/q8.go, kern/q4.go and kern/q6.go, in bytes.
 const (
 	q8Block   = 64 + 1024
 	q4Block   = 64 + 512
 	q4kFirst  = 128 // d and dm of eight parts
 	q4kPart   = 64 + 512
-	q4kParts  = 8
+	kParts    = 8  // of a block of q4k or q6k
+	q6kFirst  = 64 // d of eight parts
+	q6kShare  = 32 // the scales of a half of a part
+	q6kGroup  = 3 * 64
+	q6kPart   = 2*q6kShare + 4*q6kGroup
 	q8ABlock  = 80
 	q8AScale  = 64
 	q8ATimes8 = 72
@@ -30,7 +34,7 @@ const (
 type product struct {
 	*gen
 	way     way
-	format  string // Q8, Q4 or Q4K
+	format  string // Q8, Q4, Q4K or Q6K
 	planes  int
 	n       int // rows
 	strip   int // registers of outputs that are computed at once
@@ -47,7 +51,7 @@ const maxRows = 4
 // ints emits the products with weights of integers: gemm<format>x<rows>, and
 // gemm<format><way><planes>x<rows>.
 func (g *gen) ints() {
-	for _, format := range []string{"Q8", "Q4", "Q4K"} {
+	for _, format := range []string{"Q8", "Q4", "Q4K", "Q6K"} {
 		for n := 1; n <= maxRows; n++ {
 			g.product(&product{way: pairs, format: format, planes: 1, n: n, strip: 2}, "NEON")
 		}
@@ -78,7 +82,8 @@ func (g *gen) product(p *product, suffix string) {
 	c, ldc, a, ars := g.arg("c"), g.arg("ldc"), g.arg("a"), g.arg("ars")
 	p.b = g.arg("b")
 	blocks, pace := g.arg("blocks"), g.arg("pace")
-	lines := map[string]int{"Q8": q8Block, "Q4": q4Block, "Q4K": q4kPart}[p.format] / 64
+	lines := map[string]int{"Q8": q8Block, "Q4": q4Block, "Q4K": q4kPart, "Q6K": q6kPart}[p.format] / 64
+	first := map[string]int{"Q4K": q4kFirst, "Q6K": q6kFirst}[p.format] // bytes before the parts
 	pre := g.prefetcher(p.b, lines)
 	p.arow, p.crow = g.rows(a, ars, p.n), g.rows(c, ldc, p.n)
 	g.op("MOVBU %s, R17", g.param("acc"))
@@ -93,30 +98,32 @@ func (g *gen) product(p *product, suffix string) {
 	g.op("CBZ %v, done", blocks)
 	p.part = p.b
 	var left x
-	if p.format == "Q4K" {
+	if first > 0 {
 		p.part, left = g.reg(), g.reg()
 	}
 	g.label("loop")
-	if p.format == "Q4K" {
-		g.op("ADD $%d, %v, %v", q4kFirst, p.b, p.part)
-		g.op("MOVD $%d, %v", q4kParts, left)
+	if first > 0 {
+		g.op("ADD $%d, %v, %v", first, p.b, p.part)
+		g.op("MOVD $%d, %v", kParts, left)
 		g.label("parts")
 	}
 	pre.lines(lines)
 	pre.next(pace)
 	for first := 0; first < 8; first += p.strip {
-		p.outputs(first)
+		if p.format != "Q6K" {
+			p.outputs(first, 0, 8)
+			continue
+		}
+		p.outputs(first, 0, 4)
+		p.outputs(first, 4, 8)
 	}
 	for _, r := range p.arow {
 		g.op("ADD $%d, %v", q8ABlock, r)
 	}
-	switch p.format {
-	case "Q8":
-		g.op("ADD $%d, %v", q8Block, p.b)
-	case "Q4":
-		g.op("ADD $%d, %v", q4Block, p.b)
-	default:
-		g.op("ADD $%d, %v", q4kPart, p.part)
+	if first == 0 {
+		g.op("ADD $%d, %v", 64*lines, p.b)
+	} else {
+		g.op("ADD $%d, %v", 64*lines, p.part)
 		g.op("SUBS $1, %v", left)
 		g.op("BNE parts")
 		g.op("MOVD %v, %v", p.part, p.b)
@@ -140,27 +147,51 @@ func (p *product) take(n int) []v {
 	return vs
 }
 
+// packed reports whether a byte has the integers of two outputs.
+func (p *product) packed() bool { return p.format == "Q4" || p.format == "Q4K" }
+
 // regs returns the registers of outputs of the strip that begins with first, in the order that
 // weights gives them: those of q4 come in pairs from the lower and the higher half.
 func (p *product) regs(first int) []int {
 	var js []int
 	for i := range p.strip {
-		if p.format == "Q8" {
-			js = append(js, first+i)
-		} else {
+		if p.packed() {
 			js = append(js, first/2+i/2+i%2*4)
+		} else {
+			js = append(js, first+i)
 		}
 	}
 	return js
 }
 
-// weights loads the weights of line g (four k) of outputs js[i] and, in q4, js[i+1], whose
-// integers are the bytes' halves, and calls use for each.
-func (p *product) weights(line int, js []int, tmp []v, low v, use func(i int, w v)) {
+// weight loads the weights of a line (four k) of outputs j of q8 or q6k; tmp and mask are for the latter.
+func (p *product) weight(w v, line, j int, tmp, mask v) {
 	if p.format == "Q8" {
+		p.ld(wordQ, w, p.part, 64+128*line+16*j)
+		return
+	}
+	at := func(i int) int { return 2*q6kShare + (line/4*2+j/4)*q6kGroup + 64*i + j%4*16 }
+	if line%4 < 3 {
+		p.ld(wordQ, w, p.part, at(line%4))
+		p.do(and, w, w, mask)
+		return
+	}
+	// Two bits of each byte of the three other lines, the first one's highest.
+	p.ld(wordQ, w, p.part, at(2))
+	p.shift(shl16b, w, w, 2)
+	for i := 1; i >= 0; i-- {
+		p.ld(wordQ, tmp, p.part, at(i))
+		p.shift(sli16b, w, tmp, 6-2*i)
+	}
+}
+
+// weights loads the weights of a line (four k) of outputs js[i] and, in q4, js[i+1], whose
+// integers are the bytes' halves, and calls use for each.
+func (p *product) weights(line int, js []int, tmp []v, mask v, use func(i int, w v)) {
+	if !p.packed() {
 		for i, j := range js {
 			w := tmp[i%len(tmp)]
-			p.ld(wordQ, w, p.part, 64+128*line+16*j)
+			p.weight(w, line, j, tmp[(i+1)%len(tmp)], mask)
 			use(i, w)
 		}
 		return
@@ -168,35 +199,39 @@ func (p *product) weights(line int, js []int, tmp []v, low v, use func(i int, w 
 	for i := 0; i < len(js); i += 2 {
 		lo, hi := tmp[0], tmp[1]
 		p.ld(wordQ, hi, p.part, 64+64*line+16*js[i])
-		p.do(and, lo, hi, low)
+		p.do(and, lo, hi, mask)
 		p.shift(ushr16b, hi, hi, 4)
 		use(i, lo)
 		use(i+1, hi)
 	}
 }
 
-// outputs emits one block's products for a strip of outputs and all rows.
-func (p *product) outputs(first int) {
+// outputs emits the products of lines from..to of a block for a strip of outputs and all rows.
+func (p *product) outputs(first, from, to int) {
 	p.next = 0
 	js := p.regs(first)
-	var low v
+	var mask v // of the integers in a byte
 	if p.format != "Q8" {
-		low = p.take(1)[0]
-		p.bytes(low, 15)
+		mask = p.take(1)[0]
+		b := uint32(15)
+		if p.format == "Q6K" {
+			b = 0xfc
+		}
+		p.bytes(mask, b)
 	}
 	switch p.way {
 	case pairs:
-		p.pairSums(js, low)
+		p.pairSums(js, from, to, mask)
 	case square:
-		p.squareSums(js, low)
+		p.squareSums(js, from, to, mask)
 	default:
-		p.dotSums(js, low)
+		p.dotSums(js, from, to, mask)
 	}
 }
 
 // pairSums multiplies activations of 16 bits in pairs, as portable kernels have them: of a word of
 // four weights, the even and the odd.
-func (p *product) pairSums(js []int, low v) {
+func (p *product) pairSums(js []int, from, to int, mask v) {
 	sums := make([][][]v, p.n) // [row][output][half]
 	for r := range sums {
 		for range js {
@@ -208,13 +243,13 @@ func (p *product) pairSums(js []int, low v) {
 	}
 	acts, tmp := p.take(p.n), p.take(2)
 	even, odd, x := p.take(1)[0], p.take(1)[0], p.take(1)[0]
-	for line := range 8 {
+	for line := from; line < to; line++ {
 		if line%2 == 0 {
 			for r, a := range acts {
 				p.ld(wordQ, a, p.arow[r], 8*line)
 			}
 		}
-		p.weights(line, js, tmp, low, func(i int, w v) {
+		p.weights(line, js, tmp, mask, func(i int, w v) {
 			p.shift(shl8h, even, w, 8)
 			p.shift(sshr8h, even, even, 8)
 			p.shift(sshr8h, odd, w, 8)
@@ -233,11 +268,11 @@ func (p *product) pairSums(js []int, low v) {
 		}
 	}
 	p.next = sums[p.n-1][len(js)-1][1] + 1
-	p.finish(js, func(r, i int) v { return sums[r][i][0] })
+	p.finish(js, from/4, func(r, i int) v { return sums[r][i][0] })
 }
 
 // dotSums multiplies planes of bytes.
-func (p *product) dotSums(js []int, low v) {
+func (p *product) dotSums(js []int, from, to int, mask v) {
 	sums := make([][][]v, p.n) // [row][plane][output]
 	for r := range sums {
 		for range p.planes {
@@ -265,7 +300,7 @@ func (p *product) dotSums(js []int, low v) {
 		acts[r] = p.take(p.planes)
 	}
 	tmp := p.take(2)
-	for line := range 8 {
+	for line := from; line < to; line++ {
 		if line%4 == 0 {
 			for r := range acts {
 				for plane, a := range acts[r] {
@@ -273,7 +308,7 @@ func (p *product) dotSums(js []int, low v) {
 				}
 			}
 		}
-		p.weights(line, js, tmp, low, func(i int, w v) {
+		p.weights(line, js, tmp, mask, func(i int, w v) {
 			if all != nil {
 				p.do(sdot, all[i], w, ones)
 			}
@@ -304,11 +339,11 @@ func (p *product) dotSums(js []int, low v) {
 		}
 	}
 	p.next = kept
-	p.finish(js, func(r, i int) v { return sums[r][0][i] })
+	p.finish(js, from/4, func(r, i int) v { return sums[r][0][i] })
 }
 
 // squareSums multiplies planes of bytes of two rows by eight k of two outputs at once.
-func (p *product) squareSums(js []int, low v) {
+func (p *product) squareSums(js []int, from, to int, mask v) {
 	sums := make([][][][]v, p.n/2) // [pair of rows][plane][output][half]
 	for r := range sums {
 		for range p.planes {
@@ -330,7 +365,7 @@ func (p *product) squareSums(js []int, low v) {
 		}
 	}
 	tmp := p.take(6)
-	for line := 0; line < 8; line += 2 {
+	for line := from; line < to; line += 2 {
 		for r := range acts {
 			for plane, a := range acts[r] {
 				if line%4 == 0 {
@@ -357,11 +392,12 @@ func (p *product) squareSums(js []int, low v) {
 				}
 			}
 		}
-		if p.format == "Q8" {
+		if !p.packed() {
 			for i, j := range js {
 				w := tmp[i%2*2:]
-				p.ld(wordQ, w[0], p.part, 64+128*line+16*j)
-				p.ld(wordQ, w[1], p.part, 64+128*(line+1)+16*j)
+				for l := range 2 {
+					p.weight(w[l], line+l, j, tmp[4], mask)
+				}
 				use(i, w[0], w[1])
 			}
 			continue
@@ -370,7 +406,7 @@ func (p *product) squareSums(js []int, low v) {
 			for l := range 2 {
 				lo, hi := tmp[l], tmp[2+l]
 				p.ld(wordQ, hi, p.part, 64+64*(line+l)+16*js[i])
-				p.do(and, lo, hi, low)
+				p.do(and, lo, hi, mask)
 				p.shift(ushr16b, hi, hi, 4)
 			}
 			use(i, tmp[0], tmp[1])
@@ -392,11 +428,12 @@ func (p *product) squareSums(js []int, low v) {
 		}
 	}
 	p.next = kept
-	p.finish(js, func(r, i int) v { return sums[r/2][0][i][r%2] })
+	p.finish(js, from/4, func(r, i int) v { return sums[r/2][0][i][r%2] })
 }
 
-// finish turns the sums of integers into floats, scales them and adds them to the outputs.
-func (p *product) finish(js []int, sum func(r, i int) v) {
+// finish turns the sums of integers into floats, scales them and adds them to the outputs. half is what
+// lines of q6k they are of.
+func (p *product) finish(js []int, half int, sum func(r, i int) v) {
 	t := p.take(4)
 	d, m, s, c := t[0], t[1], t[2], t[3]
 	for i, j := range js {
@@ -404,6 +441,14 @@ func (p *product) finish(js []int, sum func(r, i int) v) {
 		case "Q8", "Q4":
 			p.ld(wordD, d, p.part, 8*j)
 			p.un(fcvtl, d, d)
+		case "Q6K": // a quarter: weights are four times as large
+			p.ld(wordD, d, p.b, 8*j)
+			p.un(fcvtl, d, d)
+			p.ld(wordS, s, p.part, q6kShare*half+4*j)
+			p.un(sshllBH, s, s)
+			p.un(sshllHS, s, s)
+			p.un(quarter, s, s)
+			p.do(fmul, d, d, s)
 		default:
 			for k, to := range []v{d, m} {
 				p.ld(wordD, to, p.b, 64*k+8*j)

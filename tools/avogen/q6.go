@@ -1,0 +1,205 @@
+package main
+
+import (
+	"fmt"
+
+	"github.com/mmcloughlin/avo/operand"
+	"github.com/mmcloughlin/avo/reg"
+)
+
+// The q6k format, as kern/q6.go has it.
+const (
+	q6kLine  = 64           // bytes of a byte of a group's outputs
+	q6kGroup = 3 * q6kLine  // of 16 k of 16 outputs
+	q6kHalf  = 2 * q6kGroup // of 16 k of a panel
+	q6kShare = 32           // bytes of the scales of a half
+	q6Rows   = 8            // of the largest kernel of VNNI: 16 sums beside eight registers of weights
+	q6kPart  = 2*q6kShare + 2*q6kHalf
+)
+
+// q6Weights returns four times the weights of k = 4i to 4i+3, i < 4, of a half of a part, an int8 each, of the
+// outputs of the register at byte at of a line of a group. With bias they are 128 more, and unsigned.
+func (f *frame) q6Weights(half, group, at, i int, high, bias reg.VecVirtual) reg.VecVirtual {
+	line := func(i int) operand.Mem {
+		return operand.Mem{Base: f.b, Disp: 2*q6kShare + half*q6kHalf + group*q6kGroup + i*q6kLine + at}
+	}
+	const choose, andXor = 0xe4, 0x6a // where the last operand has ones the third, else the second; third & second ^ last
+	w := f.vec()
+	switch {
+	case i < 3 && f.wide() && bias == nil:
+		f.VPANDD(line(i), high, w)
+	case f.wide():
+		if i < 3 {
+			f.VMOVDQU32(line(i), w)
+		} else {
+			u, v := f.vec(), f.vec()
+			f.VPSLLD(operand.Imm(6), line(0), w)
+			f.VPSLLD(operand.Imm(4), line(1), u)
+			f.VPSLLD(operand.Imm(2), line(2), v)
+			f.VPTERNLOGD_BCST(operand.Imm(choose), f.consts["quant two"], u, w)
+			f.VPTERNLOGD_BCST(operand.Imm(choose), f.consts["quant four"], v, w)
+		}
+		if bias == nil {
+			f.VPANDD(high, w, w)
+		} else {
+			f.VPTERNLOGD(operand.Imm(andXor), bias, high, w)
+		}
+	case i < 3:
+		f.VMOVDQU(line(i), w)
+		f.VPAND(f.consts["quant six"], w, w)
+	default:
+		u := f.vec()
+		for j, name := range []string{"quant two", "quant next", "quant last"} {
+			to := w
+			if j > 0 {
+				to = u
+			}
+			f.VMOVDQU(line(j), to)
+			f.VPSLLD(operand.Imm(uint64(6-2*j)), to, to)
+			f.VPAND(f.consts[name], to, to)
+			if j > 0 {
+				f.VPOR(u, w, w)
+			}
+		}
+	}
+	return w
+}
+
+// q6Scales returns a quarter of the scales of a half of the outputs from the j-th register on.
+func (f *frame) q6Scales(scales reg.Register, half, j int) reg.VecVirtual {
+	d, s := f.vec(), f.vec()
+	f.VCVTPH2PS(operand.Mem{Base: scales, Disp: 2 * f.width * j}, d)
+	f.VPMOVSXBD(operand.Mem{Base: f.b, Disp: q6kShare*half + f.width*j}, s)
+	f.VCVTDQ2PS(s, s)
+	f.VMULPS(s, d, d)
+	f.op3(f.VMULPS, f.VMULPS_BCST, f.consts["quant quarter"], d, d)
+	return d
+}
+
+// q6Frame starts a kernel of q6k, as q4Frame does.
+func (g *gen) q6Frame(planes string, n int, keep bool, consts func()) (f *frame, scales reg.Register, end func()) {
+	return g.superFrame("gemmQ6K"+planes, n, q8Scales, q6kPart, keep, consts)
+}
+
+// q6VNNI emits the kernel of n rows of one or two planes of bytes. Of one plane, the activations are signed
+// and the weights have 128 added, which the sums' starts make up for. Of two, the activations are without
+// sign, those of the first plane plus 128, and the sums start from −128 times the sum of the weights.
+func (g *gen) q6VNNI(n, planes int) {
+	const cols = 2
+	var high, bias, zero reg.VecVirtual
+	f, scales, end := g.q6Frame(fmt.Sprintf("Planes%d", planes), n, 4*n+14 <= 32, func() {
+		high, bias, zero = g.word(0xfcfcfcfc), g.word(0x80808080), g.vec()
+		if planes == 2 {
+			g.zero(zero)
+		}
+	})
+	for half := range 2 {
+		var w [cols][4]reg.VecVirtual
+		sums := make([][cols]reg.VecVirtual, n)
+		for r := range sums {
+			for j := range cols {
+				sums[r][j] = g.vec()
+			}
+		}
+		for j := range cols {
+			if planes == 1 {
+				for i := range w[j] {
+					f.pre.lines(min(1, 3-i))
+					w[j][i] = f.q6Weights(half, j, 0, i, high, bias)
+				}
+				for r := range sums {
+					g.VPBROADCASTD(f.arow(r, q6AStart+4*half), sums[r][j])
+				}
+				continue
+			}
+			sum, start := g.vec(), g.vec()
+			g.VMOVDQA32(zero, sum)
+			for i := range w[j] {
+				f.pre.lines(min(1, 3-i))
+				w[j][i] = f.q6Weights(half, j, 0, i, high, nil)
+				g.VPDPBUSD(w[j][i], bias, sum)
+			}
+			g.VPSUBD(sum, zero, start)
+			for r := range sums {
+				g.VMOVDQA32(start, sums[r][j])
+			}
+		}
+		for p := range planes {
+			for i := range 4 {
+				for r := range sums {
+					x, at := g.vec(), f.arow(r, q8Plane*p+q6kLine/4*half+4*i)
+					if planes == 2 && p == 0 {
+						g.VPXORD_BCST(at, bias, x)
+					} else {
+						g.VPBROADCASTD(at, x)
+					}
+					for j, v := range sums[r] {
+						if planes == 1 {
+							g.VPDPBUSD(x, w[j][i], v)
+						} else {
+							g.VPDPBUSD(w[j][i], x, v)
+						}
+					}
+				}
+			}
+			for r := range sums {
+				for _, v := range sums[r] {
+					if p < planes-1 {
+						g.VPSLLD(operand.Imm(8), v, v)
+					}
+				}
+			}
+		}
+		for j := range cols {
+			d := f.q6Scales(scales, half, j)
+			for r := range sums {
+				v := sums[r][j]
+				g.VCVTDQ2PS(v, v)
+				g.VMULPS(d, v, v)
+				f.add(r, j, v)
+			}
+		}
+	}
+	end()
+}
+
+// q6Pairs emits the kernel of n rows for activations in pairs, as q8 does.
+func (g *gen) q6Pairs(n int) {
+	var high reg.VecVirtual
+	f, scales, end := g.q6Frame("", n, false, func() {
+		if g.wide() {
+			high = g.word(0xfcfcfcfc)
+		}
+	})
+	group := 32 / g.width // registers of a row at once
+	if !g.wide() && n > 3 {
+		group = 2
+	}
+	sum := f.sums(n, group)
+	for half := range 2 {
+		for col := 0; col < 32/g.width; col += group {
+			f.zeroed(sum)
+			for i := range 4 {
+				f.pre.lines(min(1, 3-i) * group * g.width / 16)
+				split := func(j int) (even, odd reg.VecVirtual) {
+					at := (col + j) * g.width // output
+					odd, even = f.q6Weights(half, at/16, at%16*4, i, high, nil), g.vec()
+					g.VPSLLW(operand.Imm(8), odd, even)
+					g.VPSRAW(operand.Imm(8), odd, odd)
+					g.VPSRAW(operand.Imm(8), even, even)
+					return even, odd
+				}
+				g.pairs(sum, split, f.arow, 4*half+i)
+			}
+			for j := range group {
+				d := f.q6Scales(scales, half, col+j)
+				for r := range sum {
+					g.VCVTDQ2PS(sum[r][j], sum[r][j])
+					g.VMULPS(d, sum[r][j], sum[r][j])
+					f.add(r, col+j, sum[r][j])
+				}
+			}
+		}
+	}
+	end()
+}
