@@ -40,7 +40,7 @@ func TestTablesAreComplete(t *testing.T) {
 			continue
 		}
 		if f.Class != c || f.MaxRows < 1 || f.Gemm == nil || f.MaxRowsBF16 < 1 || f.GemmBF16 == nil || f.MaxRowsPairs < 1 || f.GemmPairs == nil ||
-			f.QuantA == nil || f.MaxRowsQ8 < 1 || f.GemmQ8 == nil || f.MaxRowsQ4 < 1 || f.GemmQ4 == nil || f.GemmQ4K == nil || f.Exp == nil || f.Max == nil || f.Peaks == nil || f.ExpSum == nil || f.ExpTotal == nil ||
+			f.QuantA == nil || f.MaxRowsQ8 < 1 || f.GemmQ8 == nil || f.MaxRowsQ4 < 1 || f.GemmQ4 == nil || f.GemmQ4K == nil || f.MaxRowsQ6K < 1 || f.GemmQ6K == nil || f.Exp == nil || f.Max == nil || f.Peaks == nil || f.ExpSum == nil || f.ExpTotal == nil ||
 			f.Scale == nil || f.Add == nil || f.Mul == nil || f.Axpy == nil || f.Dot == nil || f.SiLUMul == nil ||
 			f.SiLUMulGrad == nil || f.GELU == nil || f.Rope == nil || f.ArgMax == nil || f.AdamW == nil {
 			t.Errorf("class %v: table is incomplete: %+v", c, f)

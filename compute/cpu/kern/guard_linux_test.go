@@ -96,6 +96,7 @@ func TestKernelsStayInsideTheirSlices(t *testing.T) {
 					f.GemmQ8(at(0, rows*Panel), Panel, q, blocks*Q8ABlockLen, octets(at(2, blocks*Q8BlockLen/4)), rows, blocks, planes, n%2 == 0)
 					f.GemmQ4(at(0, rows*Panel), Panel, q, blocks*Q8ABlockLen, octets(at(2, blocks*Q4BlockLen/4)), rows, blocks, planes, n%2 == 0)
 					f.GemmQ4K(at(0, rows*Panel), Panel, words(at(1, rows*8*Q8ABlockLen)), 8*Q8ABlockLen, octets(at(2, Q4KBlockLen/4)), rows, 1, planes, n%2 == 0)
+					f.GemmQ6K(at(0, rows*Panel), Panel, words(at(1, rows*8*Q8ABlockLen)), 8*Q8ABlockLen, octets(at(2, Q6KBlockLen/4)), rows, 1, planes, n%2 == 0)
 				}
 			}
 		}

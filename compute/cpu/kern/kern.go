@@ -195,6 +195,12 @@ type Funcs struct {
 	// GemmQ4K is GemmQ8 for blocks blocks of Q4KBlock k of a panel of the q4k format, whose
 	// arithmetic q4.go gives.
 	GemmQ4K func(c []float32, ldc int, a []uint32, ars int, b []byte, rows, blocks, planes int, acc bool)
+	// MaxRowsQ6K is the largest number of rows that GemmQ6K computes at once, and its fastest
+	// number.
+	MaxRowsQ6K int
+	// GemmQ6K is GemmQ8 for blocks blocks of Q6KBlock k of a panel of the q6k format, whose
+	// arithmetic q6.go gives.
+	GemmQ6K func(c []float32, ldc int, a []uint32, ars int, b []byte, rows, blocks, planes int, acc bool)
 	// Exp sets dst[i] = exp(x[i]) to within 1.1 ulp; results below 2⁻¹²⁶ are 0.
 	// dst may be x.
 	Exp func(dst, x []float32)

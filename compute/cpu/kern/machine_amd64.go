@@ -45,6 +45,8 @@ var avx2 = Funcs{
 	MaxRowsQ4:   len(gemmsQ4AVX2) - 1,
 	GemmQ4:      gemmQ4Of(gemmsQ4AVX2[:]),
 	GemmQ4K:     gemmQ4KOf(gemmsQ4KAVX2[:]),
+	MaxRowsQ6K:  len(gemmsQ6KAVX2) - 1,
+	GemmQ6K:     gemmQ6KOf(gemmsQ6KAVX2[:]),
 	Exp:         unaryOf(expAVX2),
 	Max:         func(x []float32) float32 { return maxAVX2(unsafe.SliceData(x), len(x)) },
 	Peaks:       peaksOf(peaksAVX2),
@@ -88,6 +90,8 @@ var avx512 = Funcs{
 	MaxRowsQ4:   len(gemmsQ4AVX512) - 1,
 	GemmQ4:      gemmQ4Of(gemmsQ4AVX512[:]),
 	GemmQ4K:     gemmQ4KOf(gemmsQ4KAVX512[:]),
+	MaxRowsQ6K:  len(gemmsQ6KAVX512) - 1,
+	GemmQ6K:     gemmQ6KOf(gemmsQ6KAVX512[:]),
 	Exp:         unaryOf(expAVX512),
 	Max:         func(x []float32) float32 { return maxAVX512(unsafe.SliceData(x), len(x)) },
 	Peaks:       peaksOf(peaksAVX512),
@@ -116,7 +120,7 @@ const (
 	dotPairs   = "VDPBF16PS"
 )
 
-// avx512vnni differs in products of q8, of 4 bits and of pairs only.
+// avx512vnni differs in products of integers and of pairs only.
 var avx512vnni = func() Funcs {
 	f := avx512
 	f.Class = AVX512VNNI
@@ -132,6 +136,7 @@ var avx512vnni = func() Funcs {
 	f.cut = (*Funcs).cutVNNI
 	f.Shapes.Q8 = [2]Shape{{f.MaxRowsQ8, chunkQ8}, {f.MaxRowsQ8, chunkQ8}}
 	f.MaxRowsQ4 = len(gemmsQ4VNNI[0]) - 1
+	f.MaxRowsQ6K = len(gemmsQ6KVNNI[0]) - 1
 	f.Shapes.Q4 = [2]Shape{{f.MaxRowsQ4, chunkQ4}, {f.MaxRowsQ4, chunkQ4}}
 	f.cut(&f)
 	return f
@@ -148,7 +153,7 @@ func (f *Funcs) cutAVX512() {
 	}
 }
 
-// cutVNNI is cutAVX512 with q8 and 4 bits by VNNI.
+// cutVNNI is cutAVX512 with integers by VNNI.
 func (f *Funcs) cutVNNI() {
 	f.cutVNNI4()
 	s := f.Shapes.Q8
@@ -157,7 +162,7 @@ func (f *Funcs) cutVNNI() {
 	}
 }
 
-// cutVNNI4 is cutAVX512 with 4 bits by VNNI.
+// cutVNNI4 is cutAVX512 with 4 and 6 bits by VNNI.
 func (f *Funcs) cutVNNI4() {
 	f.cutAVX512()
 	s := f.Shapes.Q4
@@ -166,6 +171,9 @@ func (f *Funcs) cutVNNI4() {
 	}
 	f.GemmQ4K = func(c []float32, ldc int, a []uint32, ars int, b []byte, rows, blocks, planes int, acc bool) {
 		gemmQ4KAsm(gemmsQ4KVNNI[planes-1][:], c, ldc, a, ars, b, rows, blocks, acc, s[planes-1])
+	}
+	f.GemmQ6K = func(c []float32, ldc int, a []uint32, ars int, b []byte, rows, blocks, planes int, acc bool) {
+		gemmQ6KAsm(gemmsQ6KVNNI[planes-1][:], c, ldc, a, ars, b, rows, blocks, acc, s[planes-1])
 	}
 }
 

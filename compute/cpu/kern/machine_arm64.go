@@ -35,9 +35,11 @@ var neon = Funcs{
 	GemmQ8: func(c []float32, ldc int, a []uint32, ars int, b []byte, rows, blocks, _ int, acc bool) {
 		gemmQ8Asm(gemmsQ8NEON[:], c, ldc, a, ars, b, rows, blocks, acc, Shape{len(gemmsQ8NEON) - 1, chunkQ8})
 	},
-	MaxRowsQ4: len(gemmsQ4NEON) - 1,
-	GemmQ4:    gemmQ4Of(gemmsQ4NEON[:]),
-	GemmQ4K:   gemmQ4KOf(gemmsQ4KNEON[:]),
+	MaxRowsQ4:  len(gemmsQ4NEON) - 1,
+	GemmQ4:     gemmQ4Of(gemmsQ4NEON[:]),
+	GemmQ4K:    gemmQ4KOf(gemmsQ4KNEON[:]),
+	MaxRowsQ6K: len(gemmsQ6KNEON) - 1,
+	GemmQ6K:    gemmQ6KOf(gemmsQ6KNEON[:]),
 	Exp: func(dst, x []float32) {
 		n := fours(len(dst))
 		x = x[:len(dst)]
@@ -145,12 +147,12 @@ var neon = Funcs{
 
 // neonDot and neonI8MM differ in products of integers only.
 var (
-	neonDot  = neonBytes(NEONDot, quantDot, &gemmsQ8Dot, &gemmsQ4Dot, &gemmsQ4KDot)
-	neonI8MM = neonBytes(NEONI8MM, quantI8MM, &gemmsQ8I8MM, &gemmsQ4I8MM, &gemmsQ4KI8MM)
+	neonDot  = neonBytes(NEONDot, quantDot, &gemmsQ8Dot, &gemmsQ4Dot, &gemmsQ4KDot, &gemmsQ6KDot)
+	neonI8MM = neonBytes(NEONI8MM, quantI8MM, &gemmsQ8I8MM, &gemmsQ4I8MM, &gemmsQ4KI8MM, &gemmsQ6KI8MM)
 )
 
 // neonBytes returns the kernels of a class that multiplies bytes.
-func neonBytes(c Class, w quantWay, q8, q4, q4k *[2][5]gemmQ8Func) Funcs {
+func neonBytes(c Class, w quantWay, q8, q4, q4k, q6k *[2][5]gemmQ8Func) Funcs {
 	f := neon
 	f.Class = c
 	f.QuantA = func(dst []uint32, x []float32, planes int) { quantNEON(w, dst, x, planes) }
@@ -164,6 +166,10 @@ func neonBytes(c Class, w quantWay, q8, q4, q4k *[2][5]gemmQ8Func) Funcs {
 	}
 	f.GemmQ4K = func(c []float32, ldc int, a []uint32, ars int, b []byte, rows, blocks, planes int, acc bool) {
 		gemmQ4KAsm(q4k[planes-1][:], c, ldc, a, ars, b, rows, blocks, acc, Shape{f.MaxRowsQ4, chunkQ4})
+	}
+	f.MaxRowsQ6K = len(q6k[0]) - 1
+	f.GemmQ6K = func(c []float32, ldc int, a []uint32, ars int, b []byte, rows, blocks, planes int, acc bool) {
+		gemmQ6KAsm(q6k[planes-1][:], c, ldc, a, ars, b, rows, blocks, acc, Shape{f.MaxRowsQ6K, chunkQ4})
 	}
 	return f
 }
@@ -234,6 +240,7 @@ var (
 	gemmsQ8NEON  = [...]gemmQ8Func{1: gemmQ8NEONx1, gemmQ8NEONx2, gemmQ8NEONx3, gemmQ8NEONx4}
 	gemmsQ4NEON  = [...]gemmQ8Func{1: gemmQ4NEONx1, gemmQ4NEONx2, gemmQ4NEONx3, gemmQ4NEONx4}
 	gemmsQ4KNEON = [...]gemmQ8Func{1: gemmQ4KNEONx1, gemmQ4KNEONx2, gemmQ4KNEONx3, gemmQ4KNEONx4}
+	gemmsQ6KNEON = [...]gemmQ8Func{1: gemmQ6KNEONx1, gemmQ6KNEONx2, gemmQ6KNEONx3, gemmQ6KNEONx4}
 
 	gemmsQ8Dot = [2][5]gemmQ8Func{
 		{1: gemmQ8DotPlanes1x1, gemmQ8DotPlanes1x2, gemmQ8DotPlanes1x3, gemmQ8DotPlanes1x4},
@@ -247,6 +254,10 @@ var (
 		{1: gemmQ4KDotPlanes1x1, gemmQ4KDotPlanes1x2, gemmQ4KDotPlanes1x3, gemmQ4KDotPlanes1x4},
 		{1: gemmQ4KDotPlanes2x1, gemmQ4KDotPlanes2x2, gemmQ4KDotPlanes2x3, gemmQ4KDotPlanes2x4},
 	}
+	gemmsQ6KDot = [2][5]gemmQ8Func{
+		{1: gemmQ6KDotPlanes1x1, gemmQ6KDotPlanes1x2, gemmQ6KDotPlanes1x3, gemmQ6KDotPlanes1x4},
+		{1: gemmQ6KDotPlanes2x1, gemmQ6KDotPlanes2x2, gemmQ6KDotPlanes2x3, gemmQ6KDotPlanes2x4},
+	}
 
 	gemmsQ8I8MM = [2][5]gemmQ8Func{
 		{1: gemmQ8I8MMPlanes1x1, gemmQ8I8MMPlanes1x2, gemmQ8I8MMPlanes1x3, gemmQ8I8MMPlanes1x4},
@@ -259,5 +270,9 @@ var (
 	gemmsQ4KI8MM = [2][5]gemmQ8Func{
 		{1: gemmQ4KI8MMPlanes1x1, gemmQ4KI8MMPlanes1x2, gemmQ4KI8MMPlanes1x3, gemmQ4KI8MMPlanes1x4},
 		{1: gemmQ4KI8MMPlanes2x1, gemmQ4KI8MMPlanes2x2, gemmQ4KI8MMPlanes2x3, gemmQ4KI8MMPlanes2x4},
+	}
+	gemmsQ6KI8MM = [2][5]gemmQ8Func{
+		{1: gemmQ6KI8MMPlanes1x1, gemmQ6KI8MMPlanes1x2, gemmQ6KI8MMPlanes1x3, gemmQ6KI8MMPlanes1x4},
+		{1: gemmQ6KI8MMPlanes2x1, gemmQ6KI8MMPlanes2x2, gemmQ6KI8MMPlanes2x3, gemmQ6KI8MMPlanes2x4},
 	}
 )

@@ -25,6 +25,8 @@ var portable = Funcs{
 	MaxRowsQ4:    portableRows,
 	GemmQ4:       gemmQ4,
 	GemmQ4K:      gemmQ4K,
+	MaxRowsQ6K:   portableRows,
+	GemmQ6K:      gemmQ6K,
 	Exp:          exp,
 	Max:          maxOf,
 	Peaks:        peaks,

@@ -40,4 +40,22 @@ var (
 			gemmQ4KPlanes2x9AVX512VNNI, gemmQ4KPlanes2x10AVX512VNNI, gemmQ4KPlanes2x11AVX512VNNI, gemmQ4KPlanes2x12AVX512VNNI,
 		},
 	}
+	gemmsQ6KAVX2 = [...]gemmQ8Func{
+		1: gemmQ6Kx1AVX2, gemmQ6Kx2AVX2, gemmQ6Kx3AVX2, gemmQ6Kx4AVX2,
+		gemmQ6Kx5AVX2, gemmQ6Kx6AVX2,
+	}
+	gemmsQ6KAVX512 = [...]gemmQ8Func{
+		1: gemmQ6Kx1AVX512, gemmQ6Kx2AVX512, gemmQ6Kx3AVX512, gemmQ6Kx4AVX512,
+		gemmQ6Kx5AVX512, gemmQ6Kx6AVX512, gemmQ6Kx7AVX512, gemmQ6Kx8AVX512,
+	}
+	gemmsQ6KVNNI = [2][9]gemmQ8Func{
+		{
+			1: gemmQ6KPlanes1x1AVX512VNNI, gemmQ6KPlanes1x2AVX512VNNI, gemmQ6KPlanes1x3AVX512VNNI, gemmQ6KPlanes1x4AVX512VNNI,
+			gemmQ6KPlanes1x5AVX512VNNI, gemmQ6KPlanes1x6AVX512VNNI, gemmQ6KPlanes1x7AVX512VNNI, gemmQ6KPlanes1x8AVX512VNNI,
+		},
+		{
+			1: gemmQ6KPlanes2x1AVX512VNNI, gemmQ6KPlanes2x2AVX512VNNI, gemmQ6KPlanes2x3AVX512VNNI, gemmQ6KPlanes2x4AVX512VNNI,
+			gemmQ6KPlanes2x5AVX512VNNI, gemmQ6KPlanes2x6AVX512VNNI, gemmQ6KPlanes2x7AVX512VNNI, gemmQ6KPlanes2x8AVX512VNNI,
+		},
+	}
 )

@@ -11,7 +11,7 @@ const chunkQ4 = 16
 func cutQ4(kernels []gemmQ8Func, rows, steps, k, step int, by Shape) walk {
 	most := len(kernels) - 1
 	if rows > most {
-		most = by.Rows
+		most = min(most, by.Rows)
 	}
 	return newWalk(rows, most, 1, steps, max(1, by.Chunk*Q8Block/k), step, 1)
 }
@@ -22,18 +22,30 @@ func gemmQ4Asm(kernels []gemmQ8Func, c []float32, ldc int, a []uint32, ars int, 
 	gemm4(&w, kernels, c, ldc, a, ars, b, acc, 1, func(t turn) (ahead, pace uintptr) { return w.ahead(t, 0) })
 }
 
-// gemmQ4KAsm is gemmQ4Asm for q4k weights. Its kernels prefetch by parts of q4kPart bytes, and move
-// on by pace after each of them and by the length of a block's first scales once.
+// gemmQ4KAsm is gemmQ4Asm for q4k weights.
 func gemmQ4KAsm(kernels []gemmQ8Func, c []float32, ldc int, a []uint32, ars int, b []byte, rows, blocks int, acc bool, by Shape) {
-	const parts, first = Q4KBlock / Q8Block, 4 * Panel
-	w := cutQ4(kernels, rows, blocks, Q4KBlock, Q4KBlockLen, by)
+	gemmKAsm(kernels, c, ldc, a, ars, b, rows, blocks, acc, by, 4*Panel, q4kPart)
+}
+
+// gemmQ6KAsm is gemmQ4Asm for q6k weights. It has the shape of q4's, with fewer rows if there are no such
+// kernels.
+func gemmQ6KAsm(kernels []gemmQ8Func, c []float32, ldc int, a []uint32, ars int, b []byte, rows, blocks int, acc bool, by Shape) {
+	gemmKAsm(kernels, c, ldc, a, ars, b, rows, blocks, acc, by, 2*Panel, q6kPart)
+}
+
+// gemmKAsm is gemmQ4Asm for blocks of first bytes and eight parts of Q8Block k, of part bytes each. Kernels
+// prefetch by parts, and move on by pace after each of them and by first once.
+func gemmKAsm(kernels []gemmQ8Func, c []float32, ldc int, a []uint32, ars int, b []byte, rows, blocks int, acc bool, by Shape, first, part int) {
+	const parts = 8
+	step := uintptr(first + parts*part)
+	w := cutQ4(kernels, rows, blocks, parts*Q8Block, int(step), by)
 	gemm4(&w, kernels, c, ldc, a, ars, b, acc, parts, func(t turn) (ahead, pace uintptr) {
 		if w.turns == 1 {
-			return aheadOne, q4kPart
+			return aheadOne, uintptr(part)
 		}
 		ahead, each := w.ahead(t, 0)
-		pace = (each - first) / parts
-		return ahead + Q4KBlockLen - each - (q4kPart - pace), pace
+		pace = (each - uintptr(first)) / parts
+		return ahead + step - each - (uintptr(part) - pace), pace
 	})
 }
 
@@ -65,5 +77,12 @@ func gemmQ4Of(kernels []gemmQ8Func) func(c []float32, ldc int, a []uint32, ars i
 func gemmQ4KOf(kernels []gemmQ8Func) func(c []float32, ldc int, a []uint32, ars int, b []byte, rows, blocks, planes int, acc bool) {
 	return func(c []float32, ldc int, a []uint32, ars int, b []byte, rows, blocks, _ int, acc bool) {
 		gemmQ4KAsm(kernels, c, ldc, a, ars, b, rows, blocks, acc, Shape{len(kernels) - 1, chunkQ4})
+	}
+}
+
+// gemmQ6KOf is gemmQ4Of for q6k weights.
+func gemmQ6KOf(kernels []gemmQ8Func) func(c []float32, ldc int, a []uint32, ars int, b []byte, rows, blocks, planes int, acc bool) {
+	return func(c []float32, ldc int, a []uint32, ars int, b []byte, rows, blocks, _ int, acc bool) {
+		gemmQ6KAsm(kernels, c, ldc, a, ars, b, rows, blocks, acc, Shape{len(kernels) - 1, chunkQ4})
 	}
 }

@@ -21,7 +21,7 @@ type Shape struct {
 type Shapes struct {
 	F32 Shape
 	Q8  [2]Shape // by planes of activations, from 0
-	Q4  [2]Shape // the same for q4 and q4k
+	Q4  [2]Shape // the same for q4, q4k and q6k
 }
 
 // each calls fn for each product with its name.
