@@ -79,8 +79,8 @@ type Releaser interface {
 // A Planner says how much of a device's limited memory things take, before they take
 // it. Sizes are in bytes.
 type Planner interface {
-	WeightBytes(as DType, out, in int) int64 // of a weight from Pack
-	KVBytes(c KVConfig, blocks int) int64    // of a store grown to so many blocks
+	WeightBytes(as DType, kept Kept, out, in int) int64 // of a weight from Pack; kept are the blocks that Q4 packs
+	KVBytes(c KVConfig, blocks int) int64               // of a store grown to so many blocks
 	// WorkBytes is the most that a queue takes for itself in passes of the given number
 	// of rows over so many positions. width is the largest number of inputs or outputs
 	// of any product.

@@ -24,7 +24,7 @@ type DType uint8
 
 // The element types. Activations are F32. F16 and BF16 are storage types. Weights are
 // packed as F32, BF16, Q8, which is 8-bit integers with a scale for every 32 of them, Q4,
-// which keeps Blocks of 4-bit integers as they are and packs everything else as Q8, or BF16DP,
+// which keeps Blocks of 4-bit and 6-bit integers as they are and packs everything else as Q8, or BF16DP,
 // which is BF16 whose products round activations to bfloat16 as well and have the bits of
 // AVX-512's VDPBF16PS.
 const (
@@ -114,24 +114,28 @@ type BlockReader interface {
 	// Q8 sets q and d to int8s and a float16 for every Q8Block of them whose products are exactly the
 	// elements of the blocks in src, and reports whether there are such.
 	Q8(q, d, src []byte) bool
-	// FourBit returns the kind of blocks of 4-bit integers that these are.
-	FourBit() FourBit
-	// Nibbles sets q to the integers of the elements of the blocks in src, one a byte, and scales
-	// to their scales as FourBit describes them. It is not for NotFourBit.
-	Nibbles(q, scales, src []byte)
+	// Kept returns the kind of blocks that these are, if Q4 keeps their integers.
+	Kept() Kept
+	// Integers sets q to the integers of the elements of the blocks in src, one a byte, and scales
+	// to their scales as Kept describes them. It is not for NotKept.
+	Integers(q, scales, src []byte)
 }
 
-// A FourBit is a kind of blocks whose elements are integers q from 0 to 15 with scales.
-type FourBit uint8
+// A Kept is a kind of blocks whose integers and scales a weight packed as Q4 keeps: integers q
+// from 0 to 15, or with SixBit to 63.
+type Kept uint8
 
 // The kinds of blocks. All products in them are exact in float32.
 const (
-	NotFourBit FourBit = iota
+	NotKept Kept = iota
 	// Centred elements are d·(q−8). The scales are a float16 d for every 32 of them.
 	Centred
 	// WithMinima elements are d·sc·q − dm·mn. The scales of every 256 of them are 20 bytes:
 	// float16 d and dm, then sc and mn from 0 to 63 of every 32, eight bytes each.
 	WithMinima
+	// SixBit elements are d·sc·(q−32). The scales of every 256 of them are 18 bytes: a float16 d,
+	// then int8 sc of every 16.
+	SixBit
 )
 
 // Row returns the bytes of n elements of a row of Blocks from element k on, which are whole blocks.

@@ -33,7 +33,7 @@ func TestLatentAttentionIsAccountedFor(t *testing.T) {
 			m := must[*model.Model](t)(model.New(s, safetensors.Of("weights", modeltest.Tensors(s, false, 1)...), dev, opt))
 			planner := dev.Abilities().Account
 			f := model.Plan(s, planner, opt)
-			embed, sums := planner.WeightBytes(as, s.Vocab, s.Hidden), planner.WeightBytes(compute.F32, 1, s.Vocab)
+			embed, sums := planner.WeightBytes(as, compute.NotKept, s.Vocab, s.Hidden), planner.WeightBytes(compute.F32, compute.NotKept, 1, s.Vocab)
 			if got := int64(m.WeightBytes()) + embed + sums; got != f.Weights {
 				t.Errorf("%v: weights take %d bytes, the account says %d", as, got, f.Weights)
 			}

@@ -30,7 +30,7 @@ var ErrContext = turns.ErrContext
 
 // Options say how a model is loaded.
 type Options struct {
-	DType   compute.DType // of packed weights: F32, BF16, BF16DP, Q8, or Q4 if some are stored in 4-bit blocks
+	DType   compute.DType // of packed weights: F32, BF16, BF16DP, Q8, or Q4 if some are stored in blocks that it keeps
 	KV      compute.DType // of keys and values: F32 or BF16
 	MaxRows int           // maximum rows of one internal pass; larger batches run in blocks of rows
 	// Lazy postpones packing the weights until the model first runs or a draft head is
@@ -55,7 +55,7 @@ type Options struct {
 	// because they cannot change what their target says: see Model.Flaw.
 	AllowNonFinite bool
 
-	four map[string]bool // the tensors that are stored in 4-bit blocks, which Q4 keeps
+	kept map[string]compute.Kept // the tensors that are stored in blocks which Q4 keeps
 }
 
 // Default returns the options for CPU decoding.
@@ -261,8 +261,8 @@ func newModel(spec *arch.Spec, set *safetensors.Set, dev compute.Device, opt Opt
 	if err := spec.Validate(); err != nil {
 		return nil, fmt.Errorf("%s: %w", set.Name, err)
 	}
-	if opt.four = FourBit(set); opt.DType == compute.Q4 && len(opt.four) == 0 && !spec.Draft {
-		return nil, fmt.Errorf("%s: no matrix is stored in 4 bits, which weights as Q4 keep: want some in blocks of Q4_0 or Q4_K", set.Name)
+	if opt.kept = Kept(set); opt.DType == compute.Q4 && len(opt.kept) == 0 && !spec.Draft {
+		return nil, fmt.Errorf("%s: no matrix is stored in blocks that weights as Q4 keep: want some in Q4_0, Q4_K or Q6_K", set.Name)
 	}
 	if !opt.Lazy {
 		if err := footprint.Check(set.Name, spec, dev, opt.footprint()); err != nil {

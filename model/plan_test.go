@@ -18,7 +18,7 @@ type limited struct {
 	allocs int
 }
 
-func (d *limited) WeightBytes(as compute.DType, out, in int) int64 {
+func (d *limited) WeightBytes(as compute.DType, kept compute.Kept, out, in int) int64 {
 	return map[compute.DType]int64{compute.F32: 4, compute.BF16: 2, compute.Q8: 1}[as] * int64(out*in)
 }
 
@@ -146,8 +146,8 @@ func TestAModelIsHeldToTheAccountOfMemory(t *testing.T) {
 				t.Fatal(err)
 			}
 			f := model.Plan(m.Spec(), dev, opt)
-			embed := dev.WeightBytes(as, c.Vocab, c.Hidden) // of which a pass reads only rows
-			sums := dev.WeightBytes(compute.F32, 1, c.Vocab)
+			embed := dev.WeightBytes(as, compute.NotKept, c.Vocab, c.Hidden) // of which a pass reads only rows
+			sums := dev.WeightBytes(compute.F32, compute.NotKept, 1, c.Vocab)
 			if got := int64(m.WeightBytes()) + embed + sums; got != f.Weights {
 				t.Errorf("%v: weights take %d bytes, the account says %d", as, got, f.Weights)
 			}

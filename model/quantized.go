@@ -18,8 +18,8 @@ const MetaSource = "talf.source_sha256"
 // Stored returns the type to load a set's weights as; see package stored.
 func Stored(set *safetensors.Set) compute.DType { return stored.Type(set, ScaleSuffix) }
 
-// FourBit returns the matrices of a set that weights as Q4 keep as they are stored.
-func FourBit(set *safetensors.Set) map[string]bool { return stored.FourBit(set) }
+// Kept returns the matrices of a set that weights as Q4 keep as they are stored, with the kind of their blocks.
+func Kept(set *safetensors.Set) map[string]compute.Kept { return stored.Kept(set) }
 
 // scales returns the scales of a quantised matrix [rows][cols].
 func (l *loader) scales(name string, rows, cols int) []byte {

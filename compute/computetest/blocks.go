@@ -29,8 +29,8 @@ func (r blocksOf64) Q8(q, d, src []byte) bool {
 	return r.exact
 }
 
-func (blocksOf64) FourBit() compute.FourBit      { return compute.NotFourBit }
-func (blocksOf64) Nibbles(_, _ []byte, _ []byte) { panic("not of 4 bits") }
+func (blocksOf64) Kept() compute.Kept             { return compute.NotKept }
+func (blocksOf64) Integers(_, _ []byte, _ []byte) { panic("not kept") }
 
 // scaleOf reads one of the powers of two that blocksAgree writes as a float16.
 func scaleOf(b []byte) float32 {

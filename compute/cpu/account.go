@@ -8,15 +8,16 @@ import (
 	"talf/compute/cpu/topology"
 )
 
-// WeightBytes returns the memory of a packed weight; as Q4, of one in 4-bit blocks.
-func (d *Device) WeightBytes(as compute.DType, out, in int) int64 {
+// WeightBytes returns the memory of a packed weight; as Q4, of one in blocks of a kind.
+func (d *Device) WeightBytes(as compute.DType, kept compute.Kept, out, in int) int64 {
 	switch as {
 	case compute.BF16, compute.BF16DP:
 		return 2 * int64(kern.BF16Len(out, in))
 	case compute.Q8:
 		return int64(kern.Q8Len(out, in))
-	case compute.Q4: // of 4-bit blocks, the larger ones
-		return int64(panels(out)) * int64(kern.Q8Blocks(in)) * kern.Q4KBlockLen / (kern.Q4KBlock / kern.Q8Block)
+	case compute.Q4:
+		b := panels4{in: in}
+		return int64(panels(out)) * int64(b.length(kept))
 	}
 	return 4 * int64(kern.PanelLen(out, in))
 }

@@ -124,7 +124,7 @@ type packTask struct {
 func (t *packTask) run(w *worker, part int) {
 	const step = 256 // a multiple of every format's block of k
 	n := min(kern.Panel, t.out-part*kern.Panel)
-	if t.dst.q4 != nil && t.dst.q4.kind[part] != compute.NotFourBit {
+	if t.dst.q4 != nil && t.dst.q4.kind[part] != compute.NotKept {
 		t.pack4(w, part, n)
 		t.done(part*kern.Panel, part*kern.Panel+n)
 		return

@@ -15,20 +15,20 @@ import (
 )
 
 // blocks4 are blocks of 256 elements in 256+40 bytes, of either kind: an integer a byte, then the
-// scales as compute.FourBit has them.
-type blocks4 struct{ kind compute.FourBit }
+// scales as compute.Kept has them.
+type blocks4 struct{ kind compute.Kept }
 
 const blocks4Len = 256 + 40
 
-func (blocks4) Elements() int              { return 256 }
-func (blocks4) Bytes() int                 { return blocks4Len }
-func (b blocks4) FourBit() compute.FourBit { return b.kind }
+func (blocks4) Elements() int        { return 256 }
+func (blocks4) Bytes() int           { return blocks4Len }
+func (b blocks4) Kept() compute.Kept { return b.kind }
 
 func (b blocks4) scales() int {
-	return map[compute.FourBit]int{compute.Centred: 16, compute.WithMinima: 20}[b.kind]
+	return map[compute.Kept]int{compute.Centred: 16, compute.WithMinima: 20, compute.SixBit: 18}[b.kind]
 }
 
-func (b blocks4) Nibbles(q, scales, src []byte) {
+func (b blocks4) Integers(q, scales, src []byte) {
 	for ; len(src) > 0; src = src[blocks4Len:] {
 		copy(q[:256], src)
 		copy(scales[:b.scales()], src[256:])
@@ -40,9 +40,12 @@ func (b blocks4) Float32s(dst []float32, src []byte) {
 	for ; len(dst) > 0; dst, src = dst[256:], src[blocks4Len:] {
 		s := src[256:]
 		for i := range 256 {
-			if b.kind == compute.Centred {
+			switch b.kind {
+			case compute.Centred:
 				dst[i] = half(s[i/32*2:]) * (float32(src[i]) - 8)
-			} else {
+			case compute.SixBit:
+				dst[i] = half(s) * float32(int8(s[2+i/16])) * (float32(src[i]) - 32)
+			default:
 				dst[i] = half(s)*float32(s[4+i/32])*float32(src[i]) - half(s[2:])*float32(s[12+i/32])
 			}
 		}
@@ -66,11 +69,14 @@ func half(b []byte) float32 {
 }
 
 // random4 returns a matrix in blocks of a kind.
-func random4(r *rand.Rand, rows, cols int, kind compute.FourBit) compute.Matrix {
+func random4(r *rand.Rand, rows, cols int, kind compute.Kept) compute.Matrix {
 	m := compute.Matrix{Rows: rows, Cols: cols, Type: compute.Blocks, Block: blocks4{kind}, Data: make([]byte, rows*cols/256*blocks4Len)}
 	for b := m.Data; len(b) > 0; b = b[blocks4Len:] {
 		for i := range 256 {
 			b[i] = byte(r.IntN(16))
+			if kind == compute.SixBit {
+				b[i] = byte(r.IntN(64))
+			}
 		}
 		for i := 256; i < 256+16; i += 2 {
 			binary.LittleEndian.PutUint16(b[i:], uint16(r.IntN(2)<<15|(8+r.IntN(4))<<10|r.IntN(1024)))
@@ -80,13 +86,16 @@ func random4(r *rand.Rand, rows, cols int, kind compute.FourBit) compute.Matrix 
 				b[i] = byte(r.IntN(64))
 			}
 		}
+		for i := 258; kind == compute.SixBit && i < 274; i++ {
+			b[i] = byte(r.Uint32())
+		}
 	}
 	return m
 }
 
-// Matrices of several kinds, stacked at any row, give what each gives alone: those in 4-bit blocks
+// Matrices of several kinds, stacked at any row, give what each gives alone: those in blocks that Q4 keeps
 // by their integers, the others as in Q8. Where a panel holds outputs of two kinds, all are in Q8.
-func TestStackedMatricesKeepTheirFourBits(t *testing.T) {
+func TestStackedMatricesKeepTheirIntegers(t *testing.T) {
 	const in = 512
 	r := rand.New(rand.NewPCG(51, 1))
 	floats := make([]float32, 64*in)
@@ -133,8 +142,8 @@ func TestStackedMatricesKeepTheirFourBits(t *testing.T) {
 		q.Read(rows, all, 0)
 		return y, rows, w
 	}
-	a, b := random4(r, 96, in, compute.WithMinima), random4(r, 64, in, compute.Centred)
-	for _, m := range []compute.Matrix{a, b} { // Embed gives the exact values
+	a, b, c := random4(r, 96, in, compute.WithMinima), random4(r, 64, in, compute.Centred), random4(r, 32, in, compute.SixBit)
+	for _, m := range []compute.Matrix{a, b, c} { // Embed gives the exact values
 		_, rows, _ := run(compute.Q4, 1, m)
 		want := make([]float32, m.Rows*in)
 		m.Block.Float32s(want, m.Data)
@@ -143,17 +152,17 @@ func TestStackedMatricesKeepTheirFourBits(t *testing.T) {
 		}
 	}
 	for _, n := range []int{1, 5, 17, 70} {
-		all, _, w := run(compute.Q4, n, a, plain, b)
-		for i, m := range []compute.Matrix{a, plain, b} {
+		all, _, w := run(compute.Q4, n, a, plain, b, c)
+		for i, m := range []compute.Matrix{a, plain, b, c} {
 			alone, _, _ := run(compute.Q4, n, m)
-			at := []int{0, 96, 160}[i]
+			at := []int{0, 96, 160, 224}[i]
 			for row := range n {
-				if got, want := all[row*224+at:][:m.Rows], alone[row*m.Rows:][:m.Rows]; !slices.Equal(got, want) {
+				if got, want := all[row*256+at:][:m.Rows], alone[row*m.Rows:][:m.Rows]; !slices.Equal(got, want) {
 					t.Fatalf("%d rows: matrix %d is not what it is alone", n, i)
 				}
 			}
 		}
-		if want := 3*kern.Q4KBlockLen*2 + 2*kern.Q8PanelLen(in) + 2*kern.Q4BlockLen*16; w.Bytes() != want {
+		if want := 3*kern.Q4KBlockLen*2 + 2*kern.Q8PanelLen(in) + 2*kern.Q4BlockLen*16 + kern.Q6KBlockLen*2; w.Bytes() != want {
 			t.Errorf("%d bytes, want %d", w.Bytes(), want)
 		}
 		asQ8, _, _ := run(compute.Q8, n, plain)
@@ -191,7 +200,7 @@ func four(y []float32, row int) []float32 { return y[row*64:][:64] }
 func TestScalesThatAreNotNumbersStayInTheirOutput(t *testing.T) {
 	const in = 256
 	r := rand.New(rand.NewPCG(52, 1))
-	for _, kind := range []compute.FourBit{compute.Centred, compute.WithMinima} {
+	for _, kind := range []compute.Kept{compute.Centred, compute.WithMinima, compute.SixBit} {
 		for _, class := range classes() {
 			t.Run(fmt.Sprint(class, kind), func(t *testing.T) {
 				d := device(t, class, 1)

@@ -12,7 +12,7 @@ import (
 )
 
 // WeightBytes returns the memory of a packed weight.
-func (d *device) WeightBytes(as compute.DType, out, in int) int64 {
+func (d *device) WeightBytes(as compute.DType, _ compute.Kept, out, in int) int64 {
 	w := weight{t: as, out: out, in: in}
 	data, scales := w.groupBytes()
 	return int64(w.groups()) * int64(data+scales)

@@ -175,15 +175,14 @@ func KindOf(path string) (Kind, error) {
 	return OtherWeights, nil
 }
 
-// KeepsFourBit reports whether some of a model's matrices are stored in blocks of 4 bits, which weights
-// as q4 keep. It is false for what cannot be opened.
-func KeepsFourBit(path string) bool {
+// KeptAsQ4 reports whether some of a model's matrices are stored in blocks that weights as q4 keep. It is false for what cannot be opened.
+func KeptAsQ4(path string) bool {
 	set, err := openSet(path)
 	if err != nil {
 		return false
 	}
-	four := model.FourBit(set)
-	return set.Close() == nil && len(four) > 0
+	kept := model.Kept(set)
+	return set.Close() == nil && len(kept) > 0
 }
 
 func openSet(path string) (*safetensors.Set, error) {

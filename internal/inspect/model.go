@@ -56,8 +56,8 @@ type Model struct {
 	GGUF       bool    `json:"gguf,omitempty"` // whether it is a GGUF file
 	// Rounded are the matrices of a GGUF file whose values the type q8 rounds.
 	Rounded []string `json:"rounded_to_q8,omitempty"`
-	// FourBit are those whose 4-bit integers the type q4 keeps.
-	FourBit []string `json:"kept_as_q4,omitempty"`
+	// Kept are those whose integers the type q4 keeps.
+	Kept []string `json:"kept_as_q4,omitempty"`
 	// Checkpoint is the manifest that training wrote, if there is one.
 	Checkpoint *checkpoints.Manifest `json:"checkpoint,omitempty"`
 }
@@ -102,7 +102,7 @@ func OpenModel(dir string) (*Model, error) {
 	m.count(set)
 	if gguf.Is(dir) {
 		m.GGUF, m.Rounded = true, quantize.Rounded(set)
-		m.FourBit = slices.Sorted(maps.Keys(model.FourBit(set)))
+		m.Kept = slices.Sorted(maps.Keys(model.Kept(set)))
 		return m, nil
 	}
 	if m.Checkpoint, err = checkpoints.ReadManifest(dir); err != nil {
@@ -158,14 +158,14 @@ func (m *Model) String() string {
 	} else if m.GGUF {
 		p.printf("as q8         all matrices keep their integers\n")
 	}
-	if n := len(m.FourBit); n > 0 {
+	if n := len(m.Kept); n > 0 {
 		rounded := 0
 		for _, name := range m.Rounded {
-			if !slices.Contains(m.FourBit, name) {
+			if !slices.Contains(m.Kept, name) {
 				rounded++
 			}
 		}
-		p.printf("as q4         %d of its matrices keep their 4-bit integers, %d are rounded to 8 bits\n", n, rounded)
+		p.printf("as q4         %d of its matrices keep their integers of 4 or 6 bits, %d are rounded to 8 bits\n", n, rounded)
 	}
 	rope := m.Rope
 	if m.Rotated < m.HeadDim {

@@ -177,6 +177,19 @@ func q6k(dst []float32, src []byte) {
 	}
 }
 
+// q6kIntegers sets q to the integers of a block of q6k. A byte of two bits belongs to four elements, 32 apart.
+func q6kIntegers(q *[256]byte, src []byte) {
+	for half := range 2 {
+		q, l, h := q[128*half:][:128], src[64*half:][:64], src[128+32*half:][:32]
+		for i, b := range h {
+			q[i] = l[i]&15 | b&3<<4
+			q[32+i] = l[32+i]&15 | b>>2&3<<4
+			q[64+i] = l[i]>>4 | b>>4&3<<4
+			q[96+i] = l[32+i]>>4 | b>>6<<4
+		}
+	}
+}
+
 func intsQ4_0(q, src []byte) (uint16, bool) {
 	for i, b := range src[2:18] {
 		q[i], q[16+i] = b&15-8, b>>4-8

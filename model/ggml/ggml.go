@@ -123,26 +123,35 @@ func (t *Type) Q8(q, d, src []byte) bool {
 	return true
 }
 
-// FourBit returns the kind of the type's blocks, if its elements are integers from 0 to 15.
-func (t *Type) FourBit() compute.FourBit {
+// Kept returns the kind of the type's blocks, if weights as Q4 keep them.
+func (t *Type) Kept() compute.Kept {
 	switch t.Name {
 	case "Q4_0":
 		return compute.Centred
 	case "Q4_K":
 		return compute.WithMinima
+	case "Q6_K":
+		return compute.SixBit
 	}
-	return compute.NotFourBit
+	return compute.NotKept
 }
 
-// Nibbles sets q and scales to the integers and scales of the blocks in src.
-func (t *Type) Nibbles(q, scales, src []byte) {
-	for ; len(src) > 0; q, src = q[t.Elems:], src[t.Size:] {
-		if t.FourBit() == compute.Centred {
+// Integers sets q and scales to the integers and scales of the blocks in src.
+func (t *Type) Integers(q, scales, src []byte) {
+	for kind := t.Kept(); len(src) > 0; q, src = q[t.Elems:], src[t.Size:] {
+		switch kind {
+		case compute.Centred:
 			copy(scales[:2], src)
 			for i, b := range src[2:18] {
 				q[i], q[16+i] = b&15, b>>4
 			}
 			scales = scales[2:]
+			continue
+		case compute.SixBit:
+			q6kIntegers((*[256]byte)(q), src)
+			copy(scales[:2], src[208:210])
+			copy(scales[2:18], src[192:208])
+			scales = scales[18:]
 			continue
 		}
 		copy(scales[:4], src)

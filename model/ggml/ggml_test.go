@@ -101,14 +101,14 @@ func TestQ8HasTheSameValuesOrRefuses(t *testing.T) {
 	})
 }
 
-// The integers and scales of 4-bit blocks are what the values are made of.
-func TestNibblesAndScalesHaveTheSameValues(t *testing.T) {
-	kinds := map[string]compute.FourBit{"Q4_0": compute.Centred, "Q4_K": compute.WithMinima}
+// The integers and scales of blocks that q4 keeps are what the values are made of.
+func TestIntegersAndScalesHaveTheSameValues(t *testing.T) {
+	kinds := map[string]compute.Kept{"Q4_0": compute.Centred, "Q4_K": compute.WithMinima, "Q6_K": compute.SixBit}
 	goldens(t, func(t *testing.T, of *ggml.Type, raw []byte, want []float32) {
-		if of.FourBit() != kinds[of.Name] {
-			t.Fatalf("FourBit is %v", of.FourBit())
+		if of.Kept() != kinds[of.Name] {
+			t.Fatalf("Kept is %v", of.Kept())
 		}
-		if of.FourBit() == compute.NotFourBit {
+		if of.Kept() == compute.NotKept {
 			return
 		}
 		float := func(b []byte) float32 {
@@ -121,16 +121,20 @@ func TestNibblesAndScalesHaveTheSameValues(t *testing.T) {
 			return x[0]
 		}
 		q, s := make([]byte, len(want)), make([]byte, len(want)/8)
-		of.Nibbles(q, s, raw)
+		of.Integers(q, s, raw)
 		for i, w := range want {
-			var got float32
-			if of.FourBit() == compute.Centred {
+			got, most := float32(0), byte(15)
+			switch of.Kept() {
+			case compute.Centred:
 				got = float(s[i/32*2:]) * (float32(q[i]) - 8)
-			} else {
+			case compute.SixBit:
+				s := s[i/256*18:]
+				got, most = float(s)*float32(int8(s[2+i%256/16]))*(float32(q[i])-32), 63
+			default:
 				s := s[i/256*20:]
 				got = float(s)*float32(s[4+i%256/32])*float32(q[i]) - float(s[2:])*float32(s[12+i%256/32])
 			}
-			if q[i] > 15 || got != w && (got == got || w == w) {
+			if q[i] > most || got != w && (got == got || w == w) {
 				t.Fatalf("element %d is %v of %d, want %v", i, got, q[i], w)
 			}
 		}

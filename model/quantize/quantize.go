@@ -48,8 +48,8 @@ const chunk = 4 << 20
 // Model writes the model in dir to the new or empty directory out, whole or not at all,
 // with its matrices as Q8, Q4 or BF16. Vectors, routers of experts and other files are unchanged, and with Q8 and Q4 the
 // up-projection of latent attention: they are not rounded when they are loaded. With Q4, matrices
-// of whole blocks of a row are in Q4_K, or in Q4_0; embedding and LM head, and all others, are q8. dir may be a GGUF
-// file, or have experts in MXFP4; the integers and scales of their blocks are kept where the new type has them. The file
+// of whole blocks of a row are in Q4_K, or in Q4_0; embedding and LM head, and all others, are q8, but what is in blocks
+// that Q4 keeps stays in them. dir may be a GGUF file, or have experts in MXFP4; the integers and scales of their blocks are kept where the new type has them. The file
 // records the hash of the original weights, so heads trained for these also run with
 // the new ones. The weights are read twice and are never all in memory together.
 func Model(ctx context.Context, dir, out string, as compute.DType) (*Result, error) {
@@ -97,7 +97,7 @@ func quantized(set *safetensors.Set) string {
 		return isScale && ok && ints.DType == "I8"
 	})
 	switch {
-	case q8 && len(model.FourBit(set)) > 0:
+	case q8 && len(model.Kept(set)) > 0:
 		return "q4"
 	case q8:
 		return "q8"
@@ -121,13 +121,13 @@ type piece struct {
 	safetensors.Tensor                    // without Data
 	from               safetensors.Tensor // without Data until it is written
 	scales             bool               // the scales of a quantised matrix
-	blocks             *ggml.Type         // of 4-bit integers, or nil
+	blocks             *ggml.Type         // that Q4 keeps, or nil
 }
 
 // A plan says which matrices are not converted like the others.
 type plan struct {
 	stored map[string]bool // stay as they are stored
-	eight  map[string]bool // are q8 if the others become Q4
+	eight  map[string]bool // are q8 if the others become Q4, unless it keeps their blocks
 }
 
 // plans returns the matrices that a model with weights of that type does not round, routers, gates and convolutions of
@@ -162,7 +162,7 @@ func convert(ctx context.Context, set *safetensors.Set, to *durable.Dir, as comp
 		t, _ := set.Describe(name)
 		r.From += int64(t.Size())
 		to := as
-		if how.eight[name] && as == compute.Q4 {
+		if how.eight[name] && as == compute.Q4 && !kept(t) {
 			to = compute.Q8
 		}
 		made := planned(t, to)
@@ -227,15 +227,14 @@ func planned(t safetensors.Tensor, as compute.DType) []piece {
 	}
 }
 
-// blocksFor returns the type of blocks that t becomes with Q4: its own if that has 4 bits, nil if it is in other
+// blocksFor returns the type of blocks that t becomes with Q4: its own if Q4 keeps that, nil if it is in other
 // blocks or its rows are not whole ones.
 func blocksFor(t safetensors.Tensor) *ggml.Type {
-	own := ggml.Blocks(t.DType)
-	if own != nil {
-		if own.FourBit() == compute.NotFourBit {
-			return nil
-		}
-		return own
+	if kept(t) {
+		return ggml.Blocks(t.DType)
+	}
+	if ggml.Blocks(t.DType) != nil {
+		return nil
 	}
 	for _, name := range []string{"Q4_K", "Q4_0"} {
 		if b := ggml.Blocks(name); t.Shape[1] > 0 && t.Shape[1]%b.Elems == 0 {
@@ -243,6 +242,12 @@ func blocksFor(t safetensors.Tensor) *ggml.Type {
 		}
 	}
 	return nil
+}
+
+// kept reports whether t is in blocks that Q4 keeps.
+func kept(t safetensors.Tensor) bool {
+	b := ggml.Blocks(t.DType)
+	return b != nil && b.Kept() != compute.NotKept
 }
 
 // write converts a piece, rows of about chunk elements at a time.

@@ -76,7 +76,7 @@ func BlocksSuffix(dtype string) string { return "_" + strings.ToLower(dtype) }
 // blocks gives matrices that are stored in blocks their names, types and shapes, and says whether
 // there are any.
 func (s *Set) blocks() (some bool, err error) {
-	for _, dtype := range []string{"Q4_0", "Q4_K"} {
+	for _, dtype := range []string{"Q4_0", "Q4_K", "Q6_K"} {
 		b := ggml.Blocks(dtype)
 		for _, stored := range s.names {
 			name, ok := strings.CutSuffix(stored, ".weight"+BlocksSuffix(dtype))

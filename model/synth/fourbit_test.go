@@ -4,6 +4,7 @@ import (
 	"math"
 	"testing"
 
+	"talf/compute"
 	"talf/model"
 	"talf/model/arch"
 	"talf/model/modeltest"
@@ -15,17 +16,17 @@ func TestFourBitWeightsAreAsLargeAsTheOthers(t *testing.T) {
 	spec.Vocab, spec.Hidden = 64, 64
 	set := RandomWeights(spec, 1)
 	four := FourBit(spec, set)
-	stored := model.FourBit(four)
+	stored := model.Kept(four)
 	if len(stored) == 0 {
 		t.Fatal("no matrix has four bits")
 	}
 	for _, x := range spec.Tensors() {
 		before, _ := set.Tensor(x.Name)
 		after, ok := four.Tensor(x.Name)
-		if want := x.Cols > 0 && x.Cols%32 == 0 && x.Role != arch.Router; !ok || stored[x.Name] != want {
+		if want := x.Cols > 0 && x.Cols%32 == 0 && x.Role != arch.Router; !ok || (stored[x.Name] != compute.NotKept) != want {
 			t.Fatalf("%s: four bits: %v, want %v", x.Name, stored[x.Name], want)
 		}
-		if !stored[x.Name] {
+		if stored[x.Name] == compute.NotKept {
 			if after.DType != before.DType || string(after.Data) != string(before.Data) {
 				t.Errorf("%s changed", x.Name)
 			}

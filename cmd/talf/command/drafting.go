@@ -49,8 +49,8 @@ func (o *draftOptions) open(warn func(string), target *model.Model, tok *tokeniz
 	return source.NewLM(m, v, keep), m, nil
 }
 
-// loadDraft loads a language model that drafts for target, on its device. Asked for 4 bits, a model
-// that has none keeps its own type of weights: the answer does not depend on it.
+// loadDraft loads a language model that drafts for target, on its device. Asked for q4, a model
+// that has nothing to keep has its own type of weights: the answer does not depend on it.
 func loadDraft(path string, target *model.Model, tok *tokenizer.Tokenizer, mach *machineOptions) (*model.Model, *source.Vocab, error) {
 	dir, err := checkpoints.FindModel(path)
 	if err != nil {
@@ -58,7 +58,7 @@ func loadDraft(path string, target *model.Model, tok *tokenizer.Tokenizer, mach 
 	}
 	alone := *mach
 	alone.Layers = 0 // of the target
-	if alone.DType == checkpoints.DType(compute.Q4) && !decode.KeepsFourBit(dir) {
+	if alone.DType == checkpoints.DType(compute.Q4) && !decode.KeptAsQ4(dir) {
 		alone.DType = checkpoints.Auto // q4 would refuse it
 	}
 	return decode.LoadDraft(dir, target, tok, func(dir string) (*model.Model, error) { return alone.load(dir, target.Device()) })

@@ -18,10 +18,10 @@ func newQuantize(a *app) *cobra.Command {
 		Use:   "quantize --model DIR --out DIR",
 		Short: "Write a model with smaller weights",
 		Long: `Quantize writes a copy of a model whose matrices are stored as q8 (8-bit integers
-with a float16 scale for every 32 elements of a row), q4 (4-bit integers in blocks of 256 or
-32 elements, which --dtype q4 keeps; embedding and LM head are q8) or as bf16. Vectors, routers
-of experts and other files stay as they are; with q8 and q4, the up-projection of latent
-attention does, too. A draft head trained for the model works with the copy too.
+with a float16 scale for every 32 elements of a row), q4 (blocks of 256 or 32 integers of 4 bits,
+which --dtype q4 keeps; embedding and LM head are q8 unless such blocks, or Q6_K, already) or as
+bf16. Vectors, routers of experts and other files stay as they are; with q8 and q4, so does the
+up-projection of latent attention. A draft head trained for the model works with the copy too.
 
 The --dtype flag of other commands quantises each time a model is loaded; a
 quantised copy saves that time, and disk space.`,

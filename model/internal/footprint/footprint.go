@@ -17,12 +17,12 @@ import (
 
 // Options are what a model's use of memory depends on beside its specification.
 type Options struct {
-	Weights   compute.DType   // of packed weights
-	Four      map[string]bool // matrices that Q4 keeps in 4 bits; it takes the others as Q8
-	KV        compute.DType   // of keys and values
-	MaxRows   int             // rows of one internal pass
-	Positions int             // of keys and values
-	LogitRows int             // rows that have logits at one time; 0: PlanRows
+	Weights   compute.DType           // of packed weights
+	Kept      map[string]compute.Kept // matrices that Q4 keeps; it takes the others as Q8
+	KV        compute.DType           // of keys and values
+	MaxRows   int                     // rows of one internal pass
+	Positions int                     // of keys and values
+	LogitRows int                     // rows that have logits at one time; 0: PlanRows
 }
 
 // Blocks returns the blocks for Positions: of one text, or in labelling, which begins trees at all positions
@@ -66,14 +66,14 @@ func Of(spec *arch.Spec, dev compute.Planner, opt Options) Footprint {
 		case t.Role == arch.Q || t.Role == arch.K:
 			stacked += t.Rows
 		case t.Role == arch.V:
-			f.Weights += dev.WeightBytes(opt.packed(t.Name), stacked+t.Rows, t.Cols)
+			f.Weights += dev.WeightBytes(opt.Weights, opt.Kept[t.Name], stacked+t.Rows, t.Cols)
 			stacked = 0
 		case t.Role == arch.KVUp:
-			f.Weights += int64(spec.Heads) * (dev.WeightBytes(latent, spec.Latent.KVRank, spec.Latent.Nope) + dev.WeightBytes(latent, spec.Latent.ValueDim, spec.Latent.KVRank))
+			f.Weights += int64(spec.Heads) * (dev.WeightBytes(latent, compute.NotKept, spec.Latent.KVRank, spec.Latent.Nope) + dev.WeightBytes(latent, compute.NotKept, spec.Latent.ValueDim, spec.Latent.KVRank))
 		case t.Role == arch.KeyUp || t.Role == arch.ValueUp:
-			f.Weights += int64(spec.Heads) * dev.WeightBytes(latent, t.Rows/spec.Heads, t.Cols)
+			f.Weights += int64(spec.Heads) * dev.WeightBytes(latent, compute.NotKept, t.Rows/spec.Heads, t.Cols)
 		default:
-			f.Weights += dev.WeightBytes(opt.packed(t.Name), t.Rows, t.Cols)
+			f.Weights += dev.WeightBytes(opt.Weights, opt.Kept[t.Name], t.Rows, t.Cols)
 		}
 	}
 	h, q := spec.Hidden, spec.Heads*spec.HeadDim
@@ -99,19 +99,11 @@ func Of(spec *arch.Spec, dev compute.Planner, opt Options) Footprint {
 	f.Work += 4 * int64(opt.logitRows()) * int64(spec.Vocab)
 	width := max(h, spec.FFN, q)
 	if !spec.Draft { // sums of logits
-		f.Weights += dev.WeightBytes(compute.F32, 1, spec.Vocab)
+		f.Weights += dev.WeightBytes(compute.F32, compute.NotKept, 1, spec.Vocab)
 		width = max(width, spec.Vocab)
 	}
 	f.Work += dev.WorkBytes(shape, spec.Heads, width, PlanRows, opt.Positions)
 	return f
-}
-
-// packed returns the type that a matrix takes memory as.
-func (o *Options) packed(name string) compute.DType {
-	if o.Weights == compute.Q4 && !o.Four[name] {
-		return compute.Q8
-	}
-	return o.Weights
 }
 
 // Layout returns how the blocks of a model's KV pool divide its layers with keys and values, and where
@@ -211,7 +203,7 @@ func Check(name string, spec *arch.Spec, dev compute.Device, opt Options) error 
 		o := opt
 		o.Weights = as
 		// A device that reserves memory has no Q4.
-		if as == opt.Weights || as == compute.Q4 && (len(opt.Four) == 0 || dev.Abilities().Plan != nil) || Of(spec, p, o).Weights >= f.Weights {
+		if as == opt.Weights || as == compute.Q4 && (len(opt.Kept) == 0 || dev.Abilities().Plan != nil) || Of(spec, p, o).Weights >= f.Weights {
 			continue
 		}
 		switch n := most(o); {

@@ -25,15 +25,15 @@ func Type(set *safetensors.Set, scales string) compute.DType {
 	return compute.F32
 }
 
-// FourBit returns the matrices of a set that weights as Q4 keep as they are stored: in blocks of
-// 4-bit integers.
-func FourBit(set *safetensors.Set) map[string]bool {
-	four := make(map[string]bool)
+// Kept returns the matrices of a set that weights as Q4 keep as they are stored, each with the kind of its
+// blocks.
+func Kept(set *safetensors.Set) map[string]compute.Kept {
+	kept := make(map[string]compute.Kept)
 	for _, name := range set.Names() {
 		t, _ := set.Describe(name)
-		if b := ggml.Blocks(t.DType); b != nil && b.FourBit() != compute.NotFourBit {
-			four[name] = true
+		if b := ggml.Blocks(t.DType); b != nil && b.Kept() != compute.NotKept {
+			kept[name] = b.Kept()
 		}
 	}
-	return four
+	return kept
 }
