@@ -17,6 +17,7 @@ type sourceAsks struct {
 	used   bool // ran in this step
 	later  bool // what nobody asks about is not to be read
 	read   int  // committed tokens that the last pass has read, if the source says so
+	left   int  // steps since a pass
 }
 
 func (e *Engine) asksOf(src Source) *sourceAsks {
@@ -36,6 +37,22 @@ func (e *Engine) postpones(src Source, seqs []*Sequence) bool {
 		return e.Budget.Postpones()
 	}
 	return !slices.ContainsFunc(seqs, func(s *Sequence) bool { return s.req.Source == src && !s.traits.Defers })
+}
+
+// unreadSteps is how many steps a source that postpones its reading may go without a pass. It bounds what waits, and a
+// few tokens more do no harm.
+const unreadSteps = 64
+
+// unread reports whether a source that nobody asks in this step has a pass nevertheless, to read what was committed. It
+// takes time from a step that is otherwise plain decoding, so a source that postpones its reading has few.
+func (e *Engine) unread(q *sourceAsks, seqs []*Sequence) bool {
+	q.left++
+	if _, ok := q.source.(Postponer); ok && q.left < unreadSteps && e.postpones(q.source, seqs) &&
+		!slices.ContainsFunc(seqs, func(s *Sequence) bool { return s.req.Source == q.source && s.prefilling() }) {
+		return false
+	}
+	q.left = 0
+	return true
 }
 
 // score runs the jobs.

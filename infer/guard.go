@@ -61,6 +61,7 @@ func callDetok(f func() Detokenizer) (d Detokenizer, err error) {
 
 func (s *Sequence) callGrow(rows []Row) (err error) {
 	defer guard("draft", &err)
+	s.wake()
 	ask, err := s.req.Drafter.Grow(&s.prop, rows, s.draft)
 	if err != nil {
 		return fmt.Errorf("draft: %w", err)
@@ -110,6 +111,7 @@ func (s *Sequence) callVerify() (v Verdict, err error) {
 
 func (s *Sequence) callObserve(p *Proposal, v Verdict) (err error) {
 	defer guard("observe", &err)
+	s.wake()
 	return s.req.Drafter.Observe(*p, v, &s.scores)
 }
 
@@ -121,11 +123,15 @@ func (s *Sequence) callTrace(r Round) (err error) {
 func (s *Sequence) callTook(t Timing) (err error) {
 	defer guard("time a round", &err)
 	s.traits.Took(t)
+	if s.traits.Rest != nil {
+		s.rest.left = s.traits.Rest()
+	}
 	return nil
 }
 
 func (s *Sequence) callEnded() (err error) {
 	defer guard("end the drafter", &err)
+	s.wake()
 	s.traits.End()
 	return nil
 }

@@ -250,6 +250,11 @@ type Traits struct {
 	// Took is called with the cost of a round, after the Observe of every round, including those
 	// in which the drafter was not asked; the output must not depend on it.
 	Took func(Timing)
+	// Rest, if not nil, is called after Took and says how many rounds the drafter sits out: they are plain decoding, in which it is
+	// neither asked nor told anything. Before its next call of any kind, Rested tells it what they emitted and what its source took
+	// to keep that: tokens[0] is the root of the first of them, at position pos.
+	Rest   func() int
+	Rested func(pos int, tokens []int32, work time.Duration)
 	// Defers: it counts what a first ask costs because the source has much to read. Unless others
 	// need it, the source reads nothing of its sequence until it is asked.
 	Defers bool
@@ -279,7 +284,7 @@ type Timing struct {
 	Verify   time.Duration // the target's pass
 	Draft    time.Duration // the source's passes
 	Overhead time.Duration // trees, verdict, bookkeeping; not the request's Trace
-	Drafting time.Duration // of Overhead, what plain decoding has not: the drafter's own work, and what its source keeps
+	Drafting time.Duration // of Overhead, what plain decoding has not: the drafter's own work, its last Took included, and what its source keeps
 }
 
 // An Ask is what one sequence wants of a source: rows of nodes [From,Len) of

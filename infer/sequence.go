@@ -40,12 +40,15 @@ type Sequence struct {
 	ran      int // nodes of the work tree that the source has run
 	growing  bool
 	closed   bool
+	rest     resting
 	fits     kind   // of the last tree that the verifier accepted
 	traits   Traits // of the drafter
 	want     model.Want
-	timing   Timing    // of the round in progress
-	bid      Bid       // the engine's budget's
-	trimmed  tree.Tree // what it leaves of the draft
+	timing   Timing        // of the round in progress
+	told     time.Time     // when its drafter was told the last timing,
+	late     time.Duration // and how long it took over that, which counts in the next one
+	bid      Bid           // the engine's budget's
+	trimmed  tree.Tree     // what it leaves of the draft
 	trimmedV []float64
 	at       []int     // by node of the draft: where it is in trimmed
 	begun    bool      // a round, which has no verdict yet
@@ -159,6 +162,7 @@ func (s *Sequence) beginRound(maxNodes int) {
 	s.root.Reset(s.tokens[len(s.tokens)-1], maxNodes)
 	s.prop = Proposal{Tree: &s.root, Pos: len(s.tokens) - 1, MaxNodes: maxNodes}
 	s.ran, s.growing = 0, false
+	s.rest.now = s.rest.left > 0
 	// A round that is begun again draws the same numbers again.
 	if s.begun {
 		s.draft.rewind()
@@ -173,7 +177,7 @@ func (s *Sequence) beginRound(maxNodes int) {
 	if at := len(s.tokens); at <= s.turn {
 		depth = min(depth, s.turn-at) // deeper nodes would be those of a long text, and their ancestors of a short one
 	}
-	if s.req.Drafter == nil || depth < 1 || maxNodes < 2 {
+	if s.req.Drafter == nil || depth < 1 || maxNodes < 2 || s.rest.now {
 		return
 	}
 	if s.bid.Most == 1 {
@@ -197,7 +201,7 @@ func (s *Sequence) plain(err error) {
 // forsake makes all further rounds plain decoding, because the source is broken.
 func (s *Sequence) forsake(err error) {
 	s.forsaken = s.forsaken || s.req.Drafter != nil
-	s.req.Drafter, s.req.Source, s.traits, s.lost = nil, nil, Traits{}, err
+	s.req.Drafter, s.req.Source, s.traits, s.lost, s.rest = nil, nil, Traits{}, err, resting{}
 }
 
 // Undrafted returns why the last round that was to have drafts had none: the source failed, the KV
@@ -325,7 +329,7 @@ func (s *Sequence) keep(e *Engine, p Proposal, v Verdict, rows Rows, tokens []in
 		// The drafter may ask for rows off the path. Their context must not overwrite the
 		// tokens that follow.
 		s.scores.begin(rows, p.Tree, tokens[:len(tokens):len(tokens)])
-		if s.done >= s.seen {
+		if s.done >= s.seen && !s.rest.now {
 			if err := s.callObserve(&p, v); err != nil {
 				s.fail(failed("observe", err))
 			}
@@ -424,8 +428,11 @@ func (s *Sequence) finishRound(e *Engine, rows Rows) {
 			return
 		}
 	}
-	if s.traits.Took != nil {
-		s.timing.Overhead += e.now().Sub(start)
+	if s.rest.now {
+		s.rested(kept)
+	} else if s.traits.Took != nil {
+		s.told = e.now()
+		s.timing.Overhead += s.told.Sub(start)
 		if err := s.callTook(s.timing); err != nil {
 			s.reason, s.err = Failed, err
 		}

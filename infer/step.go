@@ -96,7 +96,11 @@ func (e *Engine) Step(ctx context.Context, seqs []*Sequence) error {
 		s.stats.Verify += pass.Verify
 		s.timing.Rows, s.timing.Nodes, s.timing.Verify, s.timing.Experts = pass.Rows, e.jobs[i].Tree.Len(), pass.Verify, pass.Experts
 		s.finishRound(e, rows[i])
-		took := e.now().Sub(begin)
+		now := e.now()
+		took := now.Sub(begin)
+		if s.told != (time.Time{}) {
+			s.late, s.told = now.Sub(s.told), time.Time{}
+		}
 		s.stats.Decode += took
 		s.stats.Overhead += took - pass.Draft - pass.Verify
 		if s.stats.TTFT == 0 && s.stats.Tokens > 0 {
@@ -236,8 +240,8 @@ func (e *Engine) draftAll(ctx context.Context, seqs []*Sequence, pass *Pass) (ti
 		if s.reason == "" && !s.prefilling() {
 			start := e.now()
 			s.beginRound(s.nodes(e.Config.MaxNodes))
-			took := e.now().Sub(start)
-			s.timing = Timing{Overhead: took, Drafting: took}
+			took := e.now().Sub(start) + s.late
+			s.timing, s.late = Timing{Overhead: took, Drafting: took}, 0
 		}
 		if s.req.Source != nil {
 			e.asksOf(s.req.Source)
@@ -270,7 +274,7 @@ func (e *Engine) draftAll(ctx context.Context, seqs []*Sequence, pass *Pass) (ti
 		start := e.now()
 		for i := range e.sources {
 			q := &e.sources[i]
-			if len(q.asks) == 0 && (asked || q.used) {
+			if len(q.asks) == 0 && (asked || q.used || !e.unread(q, seqs)) {
 				continue
 			}
 			q.used, q.read, q.later = true, 0, e.postpones(q.source, seqs)

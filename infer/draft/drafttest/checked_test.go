@@ -4,6 +4,7 @@ import (
 	"math/rand/v2"
 	"reflect"
 	"testing"
+	"time"
 
 	"talf/infer"
 )
@@ -13,7 +14,7 @@ type braggart struct{ Oracle }
 
 func (*braggart) Traits() infer.Traits {
 	return infer.Traits{
-		Harvest: true, Keeps: true, Defers: true, Took: func(infer.Timing) {},
+		Harvest: true, Keeps: true, Defers: true, Took: func(infer.Timing) {}, Rest: func() int { return 0 }, Rested: func(int, []int32, time.Duration) {},
 		Origins: []string{"here"}, Origin: func(int) int { return 0 },
 		Finish: func(*infer.Proposal) error { return nil }, End: func() {},
 	}

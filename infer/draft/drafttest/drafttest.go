@@ -203,15 +203,20 @@ func trial(seed uint64, newDrafter func() infer.Drafter, seen *outcome) error {
 			if !slices.Equal(s.Tokens(), want[i]) {
 				return fmt.Errorf("sequence %d: %v, plain decoding gives %v", i, s.Tokens(), want[i])
 			}
-			if err := checkState(target, sources[i%len(sources)], drafters[i], s); err != nil {
-				return err
-			}
 			st := s.Stats()
 			seen.tokens, seen.rounds = seen.tokens+st.Tokens, seen.rounds+st.Passes
 			if st.Tokens != len(want[i]) {
 				return fmt.Errorf("statistics count %d tokens, %d were emitted", st.Tokens, len(want[i]))
 			}
-			engine.Close(s)
+			id := s.ID()
+			committed, kept := slices.Clone(target.Tokens(id)), slices.Clone(sources[i%len(sources)].Tokens(id))
+			engine.Close(s) // which tells a drafter that rests of its last rounds
+			if s.Err() != nil {
+				return s.Err()
+			}
+			if err := checkState(committed, kept, drafters[i], s); err != nil {
+				return err
+			}
 		}
 	}
 	return nil
@@ -247,16 +252,16 @@ func checkPlain(target *Target, req infer.Request, temperature float64, got []in
 }
 
 // checkState compares what target, source and drafter have committed at the end of a sequence.
-func checkState(target *Target, source *Source, d *checked, s *infer.Sequence) error {
+func checkState(target, source []int32, d *checked, s *infer.Sequence) error {
 	all := append(slices.Clone(d.prompt), s.Tokens()...)
 	if !slices.Equal(d.tokens, all) {
 		return fmt.Errorf("the drafter observed %v, the sequence is %v", d.tokens, all)
 	}
-	if got := target.Tokens(s.ID()); !slices.Equal(got, all[:len(all)-1]) {
-		return fmt.Errorf("the target committed %v of %v", got, all)
+	if !slices.Equal(target, all[:len(all)-1]) {
+		return fmt.Errorf("the target committed %v of %v", target, all)
 	}
-	if got := source.Tokens(s.ID()); !slices.Equal(got, all) {
-		return fmt.Errorf("the source committed %v of %v", got, all)
+	if !slices.Equal(source, all) {
+		return fmt.Errorf("the source committed %v of %v", source, all)
 	}
 	return nil
 }
@@ -281,6 +286,15 @@ func (c *checked) Traits() infer.Traits {
 				x.Drafting = time.Duration(c.costs.Int64N(int64(x.Overhead)))
 			}
 			told(x)
+		}
+	}
+	if rested := t.Rested; rested != nil {
+		t.Rested = func(pos int, tokens []int32, work time.Duration) {
+			if pos != len(c.tokens)-1 || tokens[0] != c.tokens[pos] || len(tokens) < 2 {
+				panic(fmt.Sprintf("drafttest: told of the tokens %v at %d, the last token is %d at %d", tokens, pos, c.tokens[len(c.tokens)-1], len(c.tokens)-1))
+			}
+			c.tokens = append(c.tokens, tokens[1:]...)
+			rested(pos, tokens, c.cost())
 		}
 	}
 	if finish := t.Finish; finish != nil {

@@ -125,6 +125,7 @@ func (d *Drafter) Start(prompt []int32) error {
 // Traits are those of the other drafter, with an origin of nodes more.
 func (d *Drafter) Traits() infer.Traits {
 	t := d.other.Traits()
+	t.Rest, t.Rested = nil, nil // a prediction is proposed whether the other rests or not
 	inner, names := t.Origin, t.Origins
 	if inner == nil {
 		inner, names = func(int) int { return 0 }, []string{"draft"}

@@ -1,0 +1,142 @@
+package infer_test
+
+import (
+	"context"
+	"slices"
+	"testing"
+	"time"
+
+	"talf/infer"
+	"talf/infer/draft/drafttest"
+)
+
+// A rester drafts nothing and sits out some rounds after each. It writes down what it is told.
+type rester struct {
+	rounds int // that it sits out
+	took   func()
+	asked  int
+	tokens []int32
+	work   []time.Duration // of each round or rest
+	ends   int
+}
+
+func (d *rester) Start(prompt []int32) error {
+	d.tokens = append(d.tokens[:0], prompt...)
+	return nil
+}
+
+func (d *rester) Grow(*infer.Proposal, []infer.Row, infer.Chance) ([]int, error) {
+	d.asked++
+	return nil, nil
+}
+
+func (d *rester) Observe(p infer.Proposal, v infer.Verdict, _ infer.Scores) error {
+	if p.Pos == len(d.tokens)-1 {
+		d.tokens = append(d.tokens, v.Next)
+	}
+	return nil
+}
+
+func (d *rester) Traits() infer.Traits {
+	return infer.Traits{
+		Defers: true,
+		Took: func(t infer.Timing) {
+			d.work = append(d.work, t.Drafting)
+			if d.took != nil {
+				d.took()
+			}
+		},
+		Rest: func() int { return d.rounds },
+		Rested: func(pos int, tokens []int32, work time.Duration) {
+			if pos == len(d.tokens)-1 && tokens[0] == d.tokens[pos] {
+				d.tokens = append(d.tokens, tokens[1:]...)
+			}
+			d.work = append(d.work, work)
+		},
+		End: func() { d.ends = len(d.tokens) },
+	}
+}
+
+// A lazy source postpones its reading, and counts the passes that nobody asked for.
+type lazy struct {
+	drafttest.Source
+	passes int
+}
+
+func (*lazy) Postpone(bool)           {}
+func (*lazy) Backlog(infer.SeqID) int { return 0 }
+func (*lazy) Read() int               { return 0 }
+func (l *lazy) Rows(ctx context.Context, asks []infer.Ask) ([]infer.Row, error) {
+	if len(asks) == 0 {
+		l.passes++
+	}
+	return l.Source.Rows(ctx, asks)
+}
+
+// Rounds that a drafter sits out are plain decoding, and it is told of all that they emitted before its next call, also
+// if the sequence is preempted among them, and at the end.
+func TestADrafterThatRestsIsToldOfItAfterwards(t *testing.T) {
+	const rests, tokens = 5, 200
+	for _, preempts := range []bool{false, true} {
+		world := &drafttest.Target{Table: drafttest.Table{Seed: 4, Vocab: 9, Order: 2, Sharp: 2}, MaxLen: 500}
+		e := &infer.Engine{Target: world, Config: infer.Default()}
+		d := &rester{rounds: rests}
+		src := &lazy{Source: drafttest.Source{Target: world}}
+		req := plainRequest(t, 1, 2, 3)
+		req.MaxTokens = tokens
+		plain, err := e.Generate(t.Context(), req)
+		if err != nil {
+			t.Fatal(err)
+		}
+		req.Drafter, req.Source = d, src
+		s, err := e.Open(req)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for steps := 0; ; steps++ {
+			if _, done := s.Done(); done {
+				break
+			}
+			if preempts && steps%41 == 17 {
+				e.Preempt(s)
+			}
+			if err := e.Step(t.Context(), []*infer.Sequence{s}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if d.asked > tokens/(rests+1)+1 {
+			t.Errorf("preempted %v: asked in %d rounds of %d, want one of %d", preempts, d.asked, tokens, rests+1)
+		}
+		e.Close(s)
+		if want := append(slices.Clone(req.Prompt), plain.Tokens()...); !slices.Equal(d.tokens, want) || d.ends != len(want) {
+			t.Errorf("preempted %v: the drafter knows\n%v, %d tokens at the end; want\n%v", preempts, d.tokens, d.ends, want)
+		}
+		if !preempts && src.passes > 1+tokens/32 {
+			t.Errorf("a source that may read later had %d passes that nobody asked for in %d rounds", src.passes, tokens)
+		}
+	}
+}
+
+// How long a drafter takes over a timing is in the next one.
+func TestTheTimeOfTookIsTheDraftersOwn(t *testing.T) {
+	costs := &drafttest.Costs{
+		Pass: func(int) time.Duration { return 100 * time.Millisecond },
+		Step: func(int) time.Duration { return 10 * time.Millisecond },
+	}
+	world := &drafttest.Target{Table: drafttest.Table{Seed: 4, Vocab: 9, Order: 2, Sharp: 2}, MaxLen: 500}
+	e := &infer.Engine{Target: costs.Target(world), Config: infer.Default(), Clock: costs.Now}
+	for rests, want := range [][]time.Duration{
+		{0, time.Millisecond, time.Millisecond, time.Millisecond},
+		{0, time.Millisecond, 0, time.Millisecond}, // a round, a rest, a round, a rest
+	} {
+		d := &rester{rounds: rests, took: func() { costs.Advance(time.Millisecond) }}
+		req := plainRequest(t, 1, 2, 3)
+		req.MaxTokens, req.Drafter = 4, d
+		if _, err := e.Generate(t.Context(), req); err != nil {
+			t.Fatal(err)
+		}
+		if !slices.Equal(d.work, want) {
+			t.Errorf("%d rounds of rest: own work %v, want %v", rests, d.work, want)
+		}
+	}
+}
