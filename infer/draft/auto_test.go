@@ -275,17 +275,20 @@ func TestCandidatesMaySleepThroughARoundThatIsBegunAgain(t *testing.T) {
 	if err := one.Start([]int32{1}); err != nil {
 		t.Fatal(err)
 	}
+	if err := other.Start([]int32{1}); err != nil {
+		t.Fatal(err)
+	}
 	rng := rand.New(rand.NewPCG(5, 3))
-	token, slept := int32(1), 0
-	for pos := range 300 {
+	token, slept, at := int32(1), 0, 0
+	for pos := range 1500 {
 		before := asked
 		begin(one, token, pos)
 		grew := asked > before
-		if err := other.Start([]int32{1}); err != nil {
-			t.Fatal(err)
+		drafting := time.Duration(rng.IntN(2)) * 50 * time.Microsecond
+		for range 8 {
+			end(other, begin(other, 1, at), 1, drafting)
+			at++
 		}
-		drafting := time.Duration(rng.IntN(2)) * 250 * time.Microsecond
-		end(other, begin(other, 1, 0), 1, drafting)
 		before = asked
 		p := begin(one, token, pos)
 		if grew && asked == before {

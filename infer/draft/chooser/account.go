@@ -312,27 +312,38 @@ func (a *chooser) working(t infer.Timing, one float64) float64 {
 }
 
 const (
-	firstWatch = 0.02  // assumed cost of growing trees that are not used
+	firstWatch = 0.01  // assumed cost of growing trees that are not used
 	mostWatch  = 0.25  // the most that the first measures of it say
-	watchShare = 0.005 // share of the time for it while nothing is used
+	watchShare = 0.002 // share of the time for it while nothing is used
 	settle     = 4     // rounds without a draft after which this begins
 )
 
-// looks reports whether candidates without a draft model grow their trees in this round.
-func (a *chooser) looks() bool {
-	if a.meter.Level == 0 {
-		return true
-	}
-	watch := a.shared.watch.Value(firstWatch, 1)
+// every returns in one of how many rounds candidates without a draft model grow their trees.
+func (a *chooser) every() int {
 	every := 1
 	if a.unused >= settle {
-		every = int(math.Ceil(min(watch, 1) / watchShare))
+		every = max(1, int(math.Ceil(min(a.shared.watch.Value(firstWatch, 1), 1)/watchShare)))
 	}
 	// Candidates that have not paid for a long time cost as little as they earn.
 	if a.unused >= quiet {
 		every = max(every, 1+min(a.unused/quiet, 15))
 	}
-	return a.rounds%every == 0 && watch <= a.funds()
+	return every
+}
+
+// looks reports whether they do in this round: also if the output repeats what it had.
+func (a *chooser) looks() bool {
+	if a.meter.Level == 0 {
+		return true
+	}
+	due := (a.rounds+1)%a.every() == 0 || a.text != nil && a.text.run >= a.text.hint
+	return due && a.shared.watch.Value(firstWatch, 1) <= a.funds()
+}
+
+// untilLook returns how many rounds there are before they do, if the output does not repeat anything.
+func (a *chooser) untilLook() int {
+	every := a.every()
+	return (every - (a.rounds+1)%every) % every
 }
 
 // waited returns how many tokens a draft model would read beyond those of a round.

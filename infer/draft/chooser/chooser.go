@@ -32,13 +32,17 @@ func New(all []Candidate, sampled bool) func() infer.Drafter {
 	for _, c := range all {
 		s.known = append(s.known, &record{asks: c.Asks})
 	}
-	return func() infer.Drafter {
-		a := &chooser{shared: s, chosen: -1}
+	s.make = func() *chooser {
+		a := &chooser{shared: s, request: request{chosen: -1}}
 		for i, c := range all {
 			a.all = append(a.all, newArm(s.known[i], c.Name, c.New()))
+			if !c.Asks && a.text == nil {
+				a.text = newText()
+			}
 		}
 		return a
 	}
+	return func() infer.Drafter { return &drafter{shared: s} }
 }
 
 // A chooser drafts with the candidate that pays most, round by round.
@@ -58,6 +62,15 @@ func New(all []Candidate, sampled bool) func() infer.Drafter {
 type chooser struct {
 	shared *shared
 	all    []*arm
+	request
+	text   *text // nil if all candidates ask a draft model
+	traits infer.Traits
+	root   tree.Tree
+	busy   bool // in a call, or one has failed
+}
+
+// A request is what a chooser knows of one sequence.
+type request struct {
 	chosen int // -1: none
 	account
 
@@ -67,27 +80,22 @@ type chooser struct {
 	round     int     // tokens of the last round
 	backlog   int     // tokens that a draft model would read if it was asked in this round
 	perToken  float64 // plain rounds that the target needed for a token of the prompt
-	dozes     bool    // candidates sleep through this round: they are not asked, nor told what was emitted
-	at        int     // position of its root
-	dozed     int     // such rounds since the last other one
-	missed    []int32 // tokens that they have not been told, after the one before them
-	missedAt  int     // its position
-	root      tree.Tree
-	plain     float64      // seconds of a plain round after the last other one
-	looked    bool         // candidates without a draft model have grown their trees in this round
-	steps     int          // passes of the draft model in this round
-	drew      *tree.Tree   // the chosen candidate's tree of them, nil while it is not finished
-	drewLive  int          // of its nodes, those that may be accepted
-	most      int          // of which it has at most so many
-	idle      int          // rounds since a candidate was chosen
-	unused    int          // rounds since one without a draft model was
-	drafted   bool         // some candidate was
-	earned    int          // rounds in which some candidate was since it was expected to pay, and not to try it or to measure
-	others    int          // rows of other sequences in the last pass
-	opened    experts.Read // by the last pass
-	meter     cost.Meter
-	spent     cost.Ratio // plain rounds per token
-	off       cost.Ratio // what passes with drafts cost more than they usually do
+	sleep
+	plain    float64      // seconds of a plain round after the last one that was not slept through
+	looked   bool         // candidates without a draft model have grown their trees in this round
+	steps    int          // passes of the draft model in this round
+	drew     *tree.Tree   // the chosen candidate's tree of them, nil while it is not finished
+	drewLive int          // of its nodes, those that may be accepted
+	most     int          // of which it has at most so many
+	idle     int          // rounds since a candidate was chosen
+	unused   int          // rounds since one without a draft model was
+	drafted  bool         // some candidate was
+	earned   int          // rounds in which some candidate was since it was expected to pay, and not to try it or to measure
+	others   int          // rows of other sequences in the last pass
+	opened   experts.Read // by the last pass
+	meter    cost.Meter
+	spent    cost.Ratio // plain rounds per token
+	off      cost.Ratio // what passes with drafts cost more than they usually do
 }
 
 // shared is what choosers among the same candidates know.
@@ -99,6 +107,8 @@ type shared struct {
 	length cost.Ratio // tokens of recent requests
 	drafts int        // rounds since the last plain one
 	known  []*record
+	make   func() *chooser
+	idle   []*chooser // that wait for a sequence
 
 	watch   cost.Ratio     // plain rounds that it takes to grow trees which are not used, per round
 	harvest cost.Ratio     // plain rounds that drafters need beside that, per node of a tree that is used
@@ -123,8 +133,6 @@ const (
 	spread     = 32   // rounds in which reading what has waited is to pay
 	smallest   = 4    // nodes of a first trial, unless rows are dear
 	narrowest  = 2    // and then
-	doze       = 8    // rounds of which candidates sleep through all but one while none is chosen and trees are seldom grown
-	mostDoze   = 0.02 // plain rounds that such a round is charged, at most
 	quiet      = 32   // idle rounds after which candidates are asked less often
 	plainAfter = 64   // rounds with drafts after which one goes without
 	leastGain  = 0.01 // smallest gain, in plain rounds, for which a tree is drafted
@@ -146,14 +154,19 @@ const (
 )
 
 func (a *chooser) Start(prompt []int32) error {
-	a.promptLen, a.rounds, a.idle, a.unused, a.others, a.backlog = len(prompt), 0, 0, 0, 0, 0
-	a.off = cost.Ratio{}
-	a.dozes, a.dozed, a.missed, a.plain = false, 0, a.missed[:0], 0
-	a.chosen, a.meter, a.spent, a.left, a.perToken, a.drafted, a.earned = -1, cost.Meter{}, cost.Ratio{}, 0, 0, false, 0
+	a.request = request{chosen: -1, promptLen: len(prompt), sleep: sleep{missed: a.missed[:0]}}
+	if a.text != nil {
+		a.text.start(prompt)
+	}
 	a.shared.Lock()
 	a.account = account{ahead: a.shared.ahead()}
 	a.shared.length.Fade(0, 1, 0.95)
 	a.shared.fortune.Fade(0, 0, idleFade)
+	if a.shared.watch.Of > 0 {
+		// Nothing is expected of the first rounds of a later request: what copies from the prompt shows when the output does, and
+		// other candidates have yet to learn.
+		a.idle, a.unused = settle, settle
+	}
 	for _, c := range a.all {
 		// What seems too dear is tried again at last, and what has lost.
 		c.reading.Fade(0, 0, readFade)
@@ -174,7 +187,10 @@ func (a *chooser) Start(prompt []int32) error {
 // harvests can do without their rows. A candidate that does not say where its nodes come from is
 // an origin itself.
 func (a *chooser) Traits() infer.Traits {
-	t := infer.Traits{Keeps: true, Defers: true, Took: a.took, Origin: a.origin, End: a.end}
+	if a.traits.Took != nil {
+		return a.traits
+	}
+	t := infer.Traits{Keeps: true, Defers: true, Took: a.took, Rest: a.rest, Rested: a.rested, Origin: a.origin, End: a.end}
 	for _, c := range a.all {
 		if c.traits.Harvest {
 			t.Harvest, t.Keeps = true, t.Keeps && c.traits.Keeps
@@ -193,12 +209,14 @@ func (a *chooser) Traits() infer.Traits {
 	if !slices.ContainsFunc(a.all, func(c *arm) bool { return c.asks && c.traits.Finish == nil }) {
 		t.Finish = a.finish
 	}
+	a.traits = t
 	return t
 }
 
 // end tells the candidates that the sequence has ended.
 func (a *chooser) end() {
 	a.shared.Lock()
+	a.catchUp()
 	a.shared.end(&a.account, a.drafted, a.earned)
 	for _, c := range a.all {
 		switch {
@@ -211,7 +229,9 @@ func (a *chooser) end() {
 		}
 	}
 	a.shared.Unlock()
-	_ = a.wake() // what candidates keep for other sequences is whole; an error of theirs has nobody to go to
+	if slices.ContainsFunc(a.all, func(c *arm) bool { return c.traits.End != nil || c.traits.Keeps }) {
+		_ = a.wake() // what candidates keep for other sequences is whole; an error of theirs has nobody to go to
+	}
 	for _, c := range a.all {
 		if c.traits.End != nil {
 			c.traits.End()
@@ -237,6 +257,7 @@ func (a *chooser) Grow(p *infer.Proposal, rows []infer.Row, ch infer.Chance) ([]
 	}
 	a.shared.Lock()
 	defer a.shared.Unlock()
+	a.catchUp()
 	a.chosen, a.left, a.backlog, a.steps, a.loan, a.drew = -1, p.MaxDepth+1, p.Backlog, 0, 0, nil
 	if a.meter.Level == 0 {
 		a.meter.Level = a.shared.level
@@ -247,12 +268,10 @@ func (a *chooser) Grow(p *infer.Proposal, rows []infer.Row, ch infer.Chance) ([]
 	}
 	a.ahead = min(a.ahead, float64(a.tokens+a.left))
 	a.looked = a.looks()
-	if a.dozes = !a.looked && a.idle >= settle && a.rounds%doze != 0; a.dozes {
-		a.at = p.Pos
-		return nil, nil
-	}
-	if err := a.wake(); err != nil {
-		return nil, err
+	if a.looked {
+		if err := a.wake(); err != nil {
+			return nil, err
+		}
 	}
 	for _, c := range a.all {
 		c.fresh = false
@@ -273,6 +292,12 @@ func (a *chooser) Grow(p *infer.Proposal, rows []infer.Row, ch infer.Chance) ([]
 	}
 	if a.meter.Level > 0 {
 		a.choose()
+	}
+	if a.chosen < 0 && !a.looked {
+		return nil, nil
+	}
+	if err := a.wake(); err != nil {
+		return nil, err
 	}
 	var ask []int
 	for i, c := range a.all {
@@ -351,7 +376,7 @@ func (a *chooser) choose() {
 		if !c.asks || i == a.chosen {
 			continue
 		}
-		if c.burst == 0 && (!c.known() || c.since >= patience<<min(c.vain, doublings)) {
+		if c.burst == 0 && (!c.known() || c.since >= c.wait()) {
 			c.burst = newcomer
 		}
 		if c.burst > 0 && c.least(a)+c.entry(a)-a.lends(c) <= utmost*a.funds() {
@@ -375,6 +400,9 @@ func (a *chooser) choose() {
 		}
 	}
 }
+
+// wait returns how many rounds c is left alone for after a trial.
+func (c *arm) wait() int { return patience << min(c.vain, doublings) }
 
 // worth returns λ.
 func (a *chooser) worth() float64 {
@@ -430,14 +458,16 @@ func (a *chooser) size(c *arm, worth, funds float64) {
 
 func (a *chooser) Observe(p infer.Proposal, v infer.Verdict, s infer.Scores) error {
 	round := p.Pos >= a.promptLen-1
-	if round && a.slept(&p, v) {
-		return nil
-	}
-	if err := a.wake(); err != nil { // others may propose a round, or add to it
-		return err
-	}
 	if round {
 		a.observe(&p, v)
+		if p.Tree.Len() == 1 && a.chosen < 0 && !a.looked {
+			a.miss(p.Pos, p.Tree.Token(0), v.Next)
+			a.seen = len(a.missed) - 1
+			return nil
+		}
+	}
+	if err := a.wake(); err != nil {
+		return err
 	}
 	asked := p.MaxDepth
 	for _, c := range a.all {
@@ -454,6 +484,7 @@ func (a *chooser) Observe(p infer.Proposal, v infer.Verdict, s infer.Scores) err
 func (a *chooser) observe(p *infer.Proposal, v infer.Verdict) {
 	a.shared.Lock()
 	defer a.shared.Unlock()
+	a.catchUp()
 	a.round = len(v.Path)
 	a.tokens += a.round
 	var buf [64]int32
@@ -462,13 +493,11 @@ func (a *chooser) observe(p *infer.Proposal, v infer.Verdict) {
 		tokens = append(tokens, p.Tree.Token(n))
 	}
 	tokens = append(tokens, v.Next)
-	for i, c := range a.all {
-		if i == a.chosen && c.asks && a.drew != nil { // others may have added nodes to the round's tree
-			c.follow(a.drew, a.drewLive, 0, tokens)
-		}
-		if c.laterNode >= 0 {
-			c.laterNode = c.follow(&c.later, c.laterLive, c.laterNode, tokens)
-		}
+	if a.chosen >= 0 && a.all[a.chosen].asks && a.drew != nil { // others may have added nodes to the round's tree
+		a.all[a.chosen].follow(a.drew, a.drewLive, 0, tokens)
+	}
+	a.follow(tokens)
+	for _, c := range a.all {
 		if !c.fresh {
 			continue
 		}
@@ -490,15 +519,6 @@ func (a *chooser) took(t infer.Timing) {
 	a.idle++
 	a.unused++
 	a.others = t.Rows - t.Nodes
-	if a.dozes {
-		s.drafts = 0
-		a.dozed++
-		if a.plain > 0 {
-			a.gained -= min(t.Drafting.Seconds()/a.plain, mostDoze)
-		}
-		a.spent.Fade(1, 1, recent)
-		return
-	}
 	s.drafts++
 	if t.Nodes == 1 {
 		s.drafts = 0
@@ -511,13 +531,16 @@ func (a *chooser) took(t infer.Timing) {
 	extra := x.sum() - x.read // what other rounds are to expect
 	a.spent.Fade(1+extra, float64(a.round), recent)
 	for i, c := range a.all {
-		c.since += 1 + a.dozed
+		c.since++
 		if i != a.chosen {
 			continue
 		}
 		a.idle, a.drafted = 0, true
 		if !c.asks {
 			a.unused = 0
+			if a.text != nil {
+				a.text.hint = firstHint
+			}
 		}
 		if c.asks {
 			c.net, c.used = c.net+gained, true
@@ -528,8 +551,15 @@ func (a *chooser) took(t infer.Timing) {
 			c.traits.Took(t)
 		}
 	}
-	a.chosen, a.looked, a.dozed, a.plain = -1, false, 0, a.one()
+	if a.looked && a.chosen < 0 && a.text != nil && a.text.run >= a.text.hint {
+		a.text.hint *= 2 // what is copied does not pay yet
+	}
+	a.chosen, a.looked, a.plain = -1, false, a.one()
+	a.nap = a.naps()
 }
+
+// rest returns how many rounds the chooser sits out from now on.
+func (a *chooser) rest() int { return a.nap }
 
 // tried notes a round with c's draft model.
 func (a *chooser) tried(c *arm, extra float64) {

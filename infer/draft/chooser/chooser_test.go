@@ -21,7 +21,7 @@ func close1(a, b float64) bool { return math.Abs(a-b) <= 1e-6 }
 // tenth returns a chooser for which every additional row makes a pass a tenth of a plain round
 // more expensive.
 func tenth(arms ...*arm) *chooser {
-	a := &chooser{shared: &shared{}, all: arms, chosen: -1}
+	a := &chooser{shared: &shared{}, all: arms, request: request{chosen: -1}}
 	for _, rows := range []int{1, 2, 4, 5, 9, 17, 33, 65, 129, 257, 513} {
 		a.shared.pass.Add(rows, experts.Read{}, 1+0.1*float64(rows-1), 1)
 	}
@@ -158,15 +158,14 @@ func TestTreesThatWereNotUsedAreFollowed(t *testing.T) {
 			if i > 0 {
 				c.full.Reset(token, 1) // no tree in this round
 			}
-			a.dozes, a.at = asleep && i > 0, i
 			p, v := infer.Proposal{Tree: root, Pos: i}, infer.Verdict{Path: []int{0}, Next: token}
-			if a.slept(&p, v) != a.dozes {
-				t.Fatalf("round %d: candidates sleep if they are awake", i)
+			if asleep && i > 0 {
+				a.rested(i, []int32{10, token}, 0)
+				continue
 			}
-			if !a.dozes {
-				a.observe(&p, v)
-			}
+			a.observe(&p, v)
 		}
+		a.catchUp()
 		want := map[[2]int][2]float64{{0, 0}: {1, 1}, {0, 1}: {1, 0}, {1, 0}: {1, 1}, {2, 0}: {1, 1}}
 		got := tally(&c.here)
 		for k, v := range want {
@@ -297,7 +296,7 @@ func TestSurprisesAreCharged(t *testing.T) {
 		want    float64
 	}{{0, 3}, {8, 0.4}} {
 		c := armOf([4]float64{0.5})
-		a := &chooser{shared: new(shared), all: []*arm{c}, chosen: 0}
+		a := &chooser{shared: new(shared), all: []*arm{c}}
 		a.shared.pass.Add(1, experts.Read{}, 1, 1)
 		for range x.samples {
 			a.shared.pass.Add(5, experts.Read{}, 1.4, 1)
@@ -845,8 +844,8 @@ func TestTreesInVainTakeASmallShareOfTheTime(t *testing.T) {
 		unused, want  int
 	}{
 		{0.018, 10, 0, rounds},
-		{0.018, 10, settle, rounds / 4},
-		{0.198, 10, settle, rounds / 40},
+		{0.018, 10, settle, 44},
+		{0.198, 10, settle, rounds / 99},
 		{0.0001, 10, settle, rounds},
 		{0.0001, 10, 3 * quiet, rounds / 4},
 		{0.018, -10, 0, 0},
@@ -895,7 +894,7 @@ func (d *listener) Start(prompt []int32) error {
 	return nil
 }
 func (*listener) Grow(*infer.Proposal, []infer.Row, infer.Chance) ([]int, error) { return nil, nil }
-func (*listener) Traits() infer.Traits                                           { return infer.Traits{} }
+func (*listener) Traits() infer.Traits                                           { return infer.Traits{End: func() {}} }
 
 func (d *listener) Observe(p infer.Proposal, v infer.Verdict, _ infer.Scores) error {
 	if last := d.tokens[len(d.tokens)-1]; p.Pos != d.pos || p.Tree.Token(0) != last {
@@ -909,8 +908,8 @@ func (d *listener) Observe(p infer.Proposal, v infer.Verdict, _ infer.Scores) er
 	return nil
 }
 
-// While nothing pays candidates sleep through most rounds. Afterwards, and at the end, they know all that was emitted,
-// also where others proposed rounds in between.
+// While nothing pays candidates sleep through most rounds. Afterwards, and at the end if they keep anything of the sequence, they
+// know all that was emitted, also where others proposed rounds in between.
 func TestSleepersMissNothing(t *testing.T) {
 	d := &listener{t: t}
 	made := New([]Candidate{{Name: "listener", New: func() infer.Drafter { return d }}}, false)()
@@ -920,9 +919,20 @@ func TestSleepersMissNothing(t *testing.T) {
 	}
 	traits := made.Traits()
 	text := slices.Clone(prompt)
-	slept := 0
+	slept, rested, from, left := 0, 0, -1, 0
 	for round := range int32(200) {
 		pos := len(text) - 1
+		if left > 0 {
+			if left--; from < 0 {
+				from = pos
+			}
+			text = append(text, 100+round)
+			continue
+		}
+		if from >= 0 {
+			traits.Rested(from, text[from:], time.Millisecond)
+			from = -1
+		}
 		tr := tree.New(text[pos], 4)
 		p := infer.Proposal{Tree: tr, Pos: pos, MaxNodes: 4, MaxDepth: 3}
 		v := infer.Verdict{Path: []int{0}, Next: 100 + round}
@@ -944,9 +954,14 @@ func TestSleepersMissNothing(t *testing.T) {
 		}
 		text = append(text, v.Next)
 		traits.Took(infer.Timing{Rows: 1, Nodes: 1, Verify: time.Millisecond, Overhead: 300 * time.Microsecond, Drafting: 200 * time.Microsecond})
+		left = traits.Rest()
+		rested += left
 	}
-	if slept < 100 {
-		t.Errorf("candidates slept through %d of 200 rounds, want most", slept)
+	if from >= 0 {
+		traits.Rested(from, text[from:], time.Millisecond)
+	}
+	if slept == 0 || rested < 100 {
+		t.Errorf("auto sat out %d of 200 rounds, and candidates slept through %d of the others, want most and some", rested, slept)
 	}
 	traits.End()
 	if !slices.Equal(d.tokens, text) {
@@ -960,10 +975,8 @@ func TestRoundsThatAreSleptThroughTakeTime(t *testing.T) {
 	a := tenth()
 	a.spent = cost.Ratio{Have: 15, Of: 30}
 	before := a.worth()
-	for range 100 {
-		a.dozes, a.round = true, 1
-		a.took(infer.Timing{Rows: 1, Nodes: 1, Verify: time.Millisecond})
-	}
+	a.rested(0, make([]int32, 101), 0)
+	a.catchUp()
 	if after := a.worth(); before > 0.7 || after < 0.95 {
 		t.Errorf("a token is worth %.2f plain rounds, and %.2f after 100 of them, want about 1", before, after)
 	}

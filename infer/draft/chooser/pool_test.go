@@ -1,0 +1,121 @@
+package chooser
+
+import (
+	"errors"
+	"testing"
+
+	"talf/infer"
+	"talf/tree"
+)
+
+// A hoarder has tables of so many bytes, and may fail.
+type hoarder struct {
+	listener
+	bytes int
+	fails bool
+}
+
+func (d *hoarder) Bytes() int { return d.bytes }
+
+func (d *hoarder) Grow(*infer.Proposal, []infer.Row, infer.Chance) ([]int, error) {
+	if d.fails {
+		panic("no")
+	}
+	return nil, nil
+}
+
+func (d *hoarder) Start(prompt []int32) error {
+	if d.fails && len(prompt) == 0 {
+		return errors.New("no")
+	}
+	return d.listener.Start(prompt)
+}
+
+// A chooser whose sequence has ended serves the next one, unless it has become large or a call of it has failed; two
+// sequences at once have two.
+func TestChoosersServeOneSequenceAfterAnother(t *testing.T) {
+	for _, x := range []struct {
+		name   string
+		prompt int
+		bytes  int
+		fails  bool
+		want   int // choosers for two sequences, one after the other
+	}{
+		{"small", 3, idleBytes, false, 1},
+		{"a long prompt", idleText + 1, 0, false, 2},
+		{"large tables", 3, idleBytes + 1, false, 2},
+		{"one that panicked", 3, 0, true, 2},
+		{"one that did not start", 0, 0, true, 2},
+	} {
+		made := 0
+		of := New([]Candidate{{Name: "hoarder", New: func() infer.Drafter {
+			made++
+			return &hoarder{listener: listener{t: t}, bytes: x.bytes, fails: x.fails}
+		}}}, false)
+		for range 2 {
+			d := of()
+			end := d.Traits().End
+			func() {
+				defer func() { _ = recover() }()
+				if err := d.Start(make([]int32, x.prompt)); err != nil {
+					return
+				}
+				p := infer.Proposal{Tree: tree.New(0, 4), Pos: x.prompt - 1, MaxNodes: 4, MaxDepth: 3}
+				_, _ = d.Grow(&p, nil, nil)
+			}()
+			end()
+		}
+		if made != x.want {
+			t.Errorf("%s: %d choosers were made for two sequences, want %d", x.name, made, x.want)
+		}
+		one, other := of(), of()
+		if one.Traits(); one.(*drafter).c == other.(*drafter).chooser() {
+			t.Errorf("%s: two sequences have one chooser", x.name)
+		}
+	}
+}
+
+// That the output repeats what it had shows without asking anybody.
+func TestCopiesShow(t *testing.T) {
+	x := newText()
+	x.start([]int32{1, 2, 3, 4, 5, 6, 7})
+	for i, want := range []int{0, 0, 0, 1, 2, 0, 0} { // after 1 2 3 come 4 and 5
+		x.follow([]int32{[]int32{1, 2, 3, 4, 5, 9, 1}[i]})
+		if x.run != want {
+			t.Errorf("after %d tokens %d are copied, want %d", i+1, x.run, want)
+		}
+	}
+	x.start([]int32{1})
+	if x.run != 0 || x.Len() != 1 {
+		t.Error("a sequence begins with what another had")
+	}
+}
+
+// Naps grow while nothing is gained, and end where trees are to be looked at or a draft model is to be tried.
+func TestNapsGrowUntilThereIsSomethingToDo(t *testing.T) {
+	model := newArm(&record{asks: true, tried: 99}, "model", new(listener))
+	a := tenth(model)
+	a.idle = settle
+	for i, want := range []int{firstNap, 2*firstNap + 1, longestNap, longestNap} {
+		if got := a.naps(); got != want {
+			t.Errorf("nap %d lasts %d rounds, want %d", i, got, want)
+		}
+	}
+	model.since = model.wait() - 3
+	if got := a.naps(); got != 3 {
+		t.Errorf("a nap lasts %d rounds where a draft model is to be tried after 3", got)
+	}
+	model.since, a.text, a.unused = 0, newText(), settle
+	a.shared.watch.Have, a.shared.watch.Of = 0.02e9, 1e9
+	a.rounds = 5
+	if got, want := a.naps(), a.every()-6; got != want {
+		t.Errorf("a nap lasts %d rounds where trees are to be looked at after %d", got, want)
+	}
+	a.idle = settle - 1
+	if got := a.naps(); got != 0 {
+		t.Errorf("a nap of %d rounds soon after a draft", got)
+	}
+	if a.idle = settle; a.naps() > firstNap {
+		t.Error("naps are long soon after a draft")
+	}
+}
