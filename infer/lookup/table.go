@@ -45,7 +45,7 @@ type page struct {
 	next  []Successor    // [pageRows][k]
 }
 
-const pageRows = 1 << 9
+const pageRows = 1 << 6
 
 // rowBytes is the size of a row of k successors, including up to four slots, because a table
 // that has grown has at least a quarter of them taken.
