@@ -6,6 +6,7 @@ import (
 	"slices"
 	"time"
 
+	"talf/infer/counts"
 	"talf/infer/prefix"
 	"talf/infer/stop"
 	"talf/model"
@@ -68,6 +69,13 @@ type kind struct {
 	chain bool
 	known bool // false in the zero value, which is no kind
 }
+
+// What one sequence did.
+type (
+	Stats   = counts.Stats
+	Summary = counts.Summary
+	Rate    = counts.Rate
+)
 
 // Tokens returns the output so far. The slice belongs to the sequence; its contents do not
 // change in later rounds.
@@ -397,7 +405,7 @@ func (s *Sequence) finishRound(e *Engine, rows Rows) {
 	if e.Budget != nil {
 		e.Budget.Learn(&s.bid, s.tokens[first:len(s.tokens):len(s.tokens)])
 	}
-	s.stats.round(&s.prop, v.Path, kept)
+	s.stats.Round(s.prop.Tree, s.prop.LiveNodes(), v.Path, kept)
 	s.log(rows, v.Path, s.tokens[first:])
 	var untraced error
 	if s.req.Trace != nil {

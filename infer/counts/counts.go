@@ -1,9 +1,11 @@
-package infer
+// Package counts counts what decoding one sequence did: tokens, passes, drafts, and what became of them.
+package counts
 
 import (
 	"time"
 
 	"talf/internal/slab"
+	"talf/tree"
 )
 
 // A Rate counts trials and successes.
@@ -109,10 +111,9 @@ func (s *Stats) Add(o *Stats) {
 	s.Decode += o.Decode
 }
 
-// round counts one verdict. kept is the number of emitted tokens, and path[:kept] is what
-// the target keeps.
-func (s *Stats) round(p *Proposal, path []int, kept int) {
-	t := p.Tree
+// Round counts one verdict on a tree of which the first live nodes may be accepted. kept is the number of emitted tokens, and
+// path[:kept] is what the target keeps.
+func (s *Stats) Round(t *tree.Tree, live int, path []int, kept int) {
 	s.Passes++
 	s.Tokens += kept
 	s.Drafted += t.Len() - 1
@@ -139,7 +140,7 @@ func (s *Stats) round(p *Proposal, path []int, kept int) {
 		rank := 0
 		tried := false
 		for c := t.FirstChild(n); c >= 0; c = t.NextSibling(c) {
-			if c >= p.LiveNodes() {
+			if c >= live {
 				continue
 			}
 			rank++

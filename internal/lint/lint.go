@@ -59,6 +59,7 @@ var Rules = []Rule{
 	{"infer/constrain", []string{"infer", "model/grammar/...", "model/sample", "model/tokenizer", "tree"}},
 	{"infer/draft/constants", nil},
 	{"infer/draft/cost", []string{"infer/experts"}},
+	{"infer/counts", []string{"internal/slab", "tree"}},
 	{"infer/experts", []string{"model"}},
 	{"infer/budget", []string{"infer", "infer/draft/cost", "infer/experts", "tree"}},
 	{"infer/loop", []string{"infer", "infer/budget", "infer/draft/cost", "infer/experts", "internal/slab", "model", "model/sample"}},
