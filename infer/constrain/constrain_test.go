@@ -1,7 +1,6 @@
 package constrain_test
 
 import (
-	"context"
 	"errors"
 	"math/rand/v2"
 	"os"
@@ -454,7 +453,8 @@ func TestNoNodeOfWhatAutoComparesIsSpentOnWhatCannotCome(t *testing.T) {
 		"fuse:N=20,context=off,table=off,file=" + store,
 	} {
 		target := &drafttest.Target{Table: drafttest.Table{Seed: 5, Vocab: len(letters), Order: 2, Sharp: 1}, MaxLen: 120}
-		e := &infer.Engine{Target: slow{target}, Config: infer.Default()}
+		costs := &drafttest.Costs{Pass: func(int) time.Duration { return time.Millisecond }} // drafts take no time
+		e := &infer.Engine{Target: costs.Target(target), Config: infer.Default(), Clock: costs.Now}
 		var own [2]*constrain.Processor
 		for i := range own {
 			var err error
@@ -489,7 +489,7 @@ func TestNoNodeOfWhatAutoComparesIsSpentOnWhatCannotCome(t *testing.T) {
 			}
 		}
 	}
-	if all < 100 { // how often a method is asked depends on what it costs
+	if all < 100 {
 		t.Errorf("%d nodes are drafted, want more", all)
 	}
 }
@@ -724,14 +724,6 @@ func TestTreesGoOnBelowWhatHasToCome(t *testing.T) {
 			t.Errorf("%s: trees go on below what has to come: %v; %d passes", name, below, s.Stats().Passes)
 		}
 	}
-}
-
-// A slow target's passes take longer than drafts, which auto saves otherwise.
-type slow struct{ *drafttest.Target }
-
-func (s slow) Score(ctx context.Context, jobs []infer.Job) ([]infer.Rows, error) {
-	time.Sleep(time.Millisecond)
-	return s.Target.Score(ctx, jobs)
 }
 
 // A grown drafter keeps the paths of all trees that its watcher's drafter grows, whether they are proposed or not.
