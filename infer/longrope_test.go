@@ -8,6 +8,7 @@ import (
 
 	"talf/compute/cpu"
 	"talf/infer"
+	"talf/infer/prefix"
 	"talf/infer/source"
 	"talf/model"
 	"talf/model/arch"
@@ -138,6 +139,91 @@ func TestShapesWithoutASwitchEndThere(t *testing.T) {
 	} {
 		if got := c[0].Unswitched(); got.MaxLen != c[1].MaxLen || got.Switch != 0 {
 			t.Errorf("%+v becomes %+v, want %+v", c[0], got, c[1])
+		}
+	}
+}
+
+// switching returns a target that turns all positions of texts of more than at tokens otherwise, with so many KV blocks (0 for no
+// bound), and a head.
+func switching(t testing.TB, at, blocks int) nets {
+	t.Helper()
+	dev, err := cpu.New(cpu.Config{Class: cpu.Default().Class, Threads: 1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { dev.Close() })
+	conf := modeltest.Of("phi3")
+	conf.Window, conf.Original, conf.EOS = 0, at, -1
+	opt := model.Default()
+	opt.KVBlocks = blocks
+	m, err := model.Load(modeltest.Random(t, conf, 5), dev, opt)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { m.Close() })
+	spec := m.Spec().DraftFor(true)
+	h, err := head.FromTensors(spec, m, head.Default(), modeltest.Tensors(spec, false, 3)...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return nets{m, h}
+}
+
+// Texts that cross the switch emit what they emit alone and undisturbed, also if they are preempted, interrupted or short of memory
+// while they are read again, sampled and with drafts drawn at random. A full pool may take drawn drafts from a round.
+func TestTextsAcrossTheSwitchAreDisturbed(t *testing.T) {
+	trials := 40
+	if testing.Short() {
+		trials = 8
+	}
+	for _, blocks := range []int{0, 12} {
+		n, free := switching(t, 40, blocks), switching(t, 40, 0)
+		preempted, again := 0, 0
+		for trial := range trials {
+			rng := rand.New(rand.NewPCG(uint64(trial), 77))
+			var jobs []*job
+			for range 1 + rng.IntN(4) {
+				jobs = append(jobs, someJob(rng, n.target.Spec().Vocab))
+			}
+			want := outcomes(t, free, jobs)
+			target, src := infer.NewTarget(n.target, 3), source.NewHead(n.head, 3)
+			e := &infer.Engine{
+				Target: target,
+				Config: infer.Config{PrefillChunk: 1 + rng.IntN(30), MaxNodes: 64, PassRows: rng.IntN(2) * 40},
+			}
+			seqs := openAll(t, e, jobs, src)
+			for !allDone(seqs) {
+				ctx := t.Context()
+				if rng.IntN(3) == 0 {
+					ctx = &late{ctx, rng.IntN(100)}
+				}
+				if err := e.Step(ctx, seqs); err != nil && ctx.Err() == nil {
+					t.Fatal(err)
+				}
+				for _, s := range seqs {
+					if s.Stats().Tokens > 1 && s.Pending() > 0 && !s.Preempted() {
+						again++
+					}
+					if rng.IntN(8) == 0 && s.Stats().Preempted < 6 {
+						e.Preempt(s)
+					}
+				}
+			}
+			for i, s := range seqs {
+				preempted += s.Stats().Preempted
+				if s.Err() != nil || (blocks == 0 || jobs[i].exact()) && !slices.Equal(s.Tokens(), want[i].Tokens()) {
+					t.Errorf("trial %d, %d blocks, %q: %v, error %v; want %v", trial, blocks, jobs[i].method, s.Tokens(), s.Err(), want[i].Tokens())
+				}
+				e.Close(s)
+			}
+			target.Prefixes().Bound(prefix.Limit{})
+			src.Prefixes().Bound(prefix.Limit{})
+			if u := n.target.KV().Used + n.head.KV().Used; u != 0 {
+				t.Fatalf("%d blocks are in use after all is closed", u)
+			}
+		}
+		if preempted < trials || again < trials {
+			t.Errorf("%d blocks: %d preemptions, %d steps in the midst of reading again: too little was tested", blocks, preempted, again)
 		}
 	}
 }

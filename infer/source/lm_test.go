@@ -177,6 +177,10 @@ func TestRowsAreThoseOfAFreshModel(t *testing.T) {
 		if trial%4 == 3 {
 			small.MaxPos = 12
 		}
+		if trial%5 == 2 { // longrope, which turns all positions otherwise beyond some
+			small = modeltest.Of("phi3")
+			small.Vocab, small.EOS, small.MaxPos, small.Window, small.Original = len(ours), -1, 150, 0, 20+rng.IntN(60)
+		}
 		small.Hidden, small.Heads, small.KVHeads, small.HeadDim, small.FFN = 20, 2, 1, 10, 24
 		lm, err := model.Load(modeltest.Random(t, small, uint64(trial)+99), dev, model.Default())
 		if err != nil {
