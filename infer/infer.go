@@ -137,18 +137,21 @@ type Target interface {
 // A Proposal is one round's draft tree and how its children were drawn: a
 // verifier can be lossless only if it knows that.
 //
-// The engine sets Pos, MaxNodes, MaxDepth, Backlog and Prefill, and Tree to the root alone with room
+// The engine sets Pos, MaxNodes, MaxDepth, Left, Backlog, Prefill and Prefilled, and Tree to the root alone with room
 // for MaxNodes; the drafter adds nodes or substitutes a tree of its own.
 type Proposal struct {
 	Tree     *tree.Tree
 	Pos      int // sequence position of the root
 	MaxNodes int // largest tree, root counted
 	MaxDepth int // largest depth; 0 asks for the root alone, and in Observe says that the drafter was not asked
+	Left     int // tokens that the sequence may still emit; beyond MaxDepth+1 if a tree may not reach that far
 
 	// Backlog committed tokens are read by the source with the round's first ask, as far as it says
-	// so: what it costs to ask depends on them. Prefill is how long the passes over the prompt took.
-	Backlog int
-	Prefill time.Duration
+	// so: what it costs to ask depends on them. Prefill is how long the passes over the prompt took, and over
+	// what was preempted or read again; Prefilled are their tokens.
+	Backlog   int
+	Prefill   time.Duration
+	Prefilled int
 
 	// Live nodes [0,Live) may be accepted; the others are scored only. 0 means all.
 	Live int

@@ -227,3 +227,46 @@ func TestTextsAcrossTheSwitchAreDisturbed(t *testing.T) {
 		}
 	}
 }
+
+// A witness notes what its drafter is told before each round.
+type witness struct {
+	infer.Drafter
+	told []infer.Proposal
+}
+
+func (w *witness) Grow(p *infer.Proposal, rows []infer.Row, c infer.Chance) ([]int, error) {
+	if rows == nil {
+		w.told = append(w.told, *p)
+	}
+	return w.Drafter.Grow(p, rows, c)
+}
+
+// A drafter is told how deep a tree may be before the switch, which is less than what the sequence may still emit, and what was
+// read again counts among the tokens that ran before rounds.
+func TestWhatDraftersAreToldAtTheSwitch(t *testing.T) {
+	const at, prompt, most = 40, 30, 25
+	n := switching(t, at, 0)
+	e := &infer.Engine{Target: infer.NewTarget(n.target, 0), Config: infer.Config{PrefillChunk: 7, MaxNodes: 8}}
+	r := (&job{prompt: make([]int32, prompt), max: most, method: "pld"}).request(t, nil)
+	w := &witness{Drafter: r.Drafter}
+	r.Drafter = w
+	if _, err := e.Generate(t.Context(), r); err != nil {
+		t.Fatal(err)
+	}
+	long := 0
+	for _, p := range w.told {
+		left, depth, ran := prompt+most-p.Pos-1, prompt+most-p.Pos-2, prompt-1
+		if p.Pos < at {
+			depth = min(depth, at-1-p.Pos)
+		} else {
+			ran += at
+			long++
+		}
+		if p.Left != left || p.MaxDepth != depth || p.Prefilled != ran {
+			t.Errorf("at position %d: %d left, depth %d, %d tokens ran before; want %d, %d, %d", p.Pos, p.Left, p.MaxDepth, p.Prefilled, left, depth, ran)
+		}
+	}
+	if long == 0 || long == len(w.told) {
+		t.Errorf("%d of %d rounds were of a long text", long, len(w.told))
+	}
+}

@@ -24,6 +24,7 @@ type Sequence struct {
 	prompt   int
 	done     int          // tokens in the target's KV store
 	seen     int          // tokens that the drafter has observed or will never see
+	chunked  int          // tokens that ran in chunks: of the prompt, and once more after every preemption
 	owner    prefix.Owner // of what it holds in the target and its source
 	out      bool         // it holds nothing in the target and its source, and has to begin again
 	reason   Reason
@@ -192,7 +193,7 @@ func (s *Sequence) beginRound(maxNodes int) {
 		s.plainly = ErrBudget
 		return
 	}
-	s.prop.MaxDepth, s.prop.Prefill = depth, s.stats.Prefill
+	s.prop.MaxDepth, s.prop.Left, s.prop.Prefill, s.prop.Prefilled = depth, left, s.stats.Prefill, s.chunked
 	if s.traits.Defers {
 		s.prop.Backlog = s.backlog()
 	}
@@ -326,6 +327,7 @@ func (s *Sequence) keepChunk(e *Engine, rows Rows) {
 	v := Verdict{Path: s.path, Next: s.tokens[s.done+n]}
 	s.keep(e, p, v, rows, s.tokens[:s.done+1])
 	s.done += n
+	s.chunked += n
 	s.seen = max(s.seen, s.done)
 }
 

@@ -361,11 +361,12 @@ func (c *arm) reads(a *chooser) float64 {
 // entry returns what it costs c to read what has waited.
 func (c *arm) entry(a *chooser) float64 { return c.reads(a) * a.waited() }
 
-// prefilled takes what the passes over the prompt took.
-func (a *chooser) prefilled(took time.Duration) {
+// prefilled takes what the passes over the prompt took, and over what was read again, of so many tokens.
+func (a *chooser) prefilled(took time.Duration, tokens int) {
+	a.ran = max(a.promptLen, tokens)
 	if one := a.one(); one > 0 {
 		rounds := took.Seconds() / one
-		a.perToken = rounds / float64(a.promptLen)
+		a.perToken = rounds / float64(a.ran)
 		a.prefill = rounds
 	}
 }
@@ -373,8 +374,8 @@ func (a *chooser) prefilled(took time.Duration) {
 // learnRow notes what a row of the prompt's passes cost. Where rows choose experts, few of them
 // say nothing of more.
 func (a *chooser) learnRow(x experts.Read) {
-	if s := a.shared; x.Of == 0 && a.promptLen >= manyRows && a.prefill > 0 {
-		row := max((a.prefill-1)/float64(a.promptLen-1), 0)
+	if s := a.shared; x.Of == 0 && a.ran >= manyRows && a.prefill > 0 {
+		row := max((a.prefill-1)/float64(a.ran-1), 0)
 		if s.row > 0 {
 			row = (s.row + min(row, believed*s.row)) / 2
 		}

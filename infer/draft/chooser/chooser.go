@@ -75,8 +75,9 @@ type request struct {
 	account
 
 	promptLen int
+	ran       int // tokens in the target's passes over the prompt, and over what they read again; kept ones count once
 	rounds    int
-	left      int     // tokens that the request may still emit
+	left      int     // tokens that the request may still emit before it ends or all of it is read again
 	round     int     // tokens of the last round
 	backlog   int     // tokens that a draft model would read if it was asked in this round
 	perToken  float64 // plain rounds that the target needed for a token of the prompt
@@ -262,11 +263,11 @@ func (a *chooser) Grow(p *infer.Proposal, rows []infer.Row, ch infer.Chance) ([]
 	if a.meter.Level == 0 {
 		a.meter.Level = a.shared.level
 	}
-	a.prefilled(p.Prefill)
+	a.prefilled(p.Prefill, p.Prefilled)
 	if a.rounds == 1 { // it is known what a plain one takes, and nothing else was tried
 		a.learnRow(a.opened)
 	}
-	a.ahead = min(a.ahead, float64(a.tokens+a.left))
+	a.ahead = min(a.ahead, float64(a.tokens+max(a.left, p.Left)))
 	a.looked = a.looks()
 	if a.looked {
 		if err := a.wake(); err != nil {

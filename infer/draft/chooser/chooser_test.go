@@ -413,12 +413,31 @@ func TestFewMeasuresAreBelievedWithinBounds(t *testing.T) {
 	}
 }
 
+// What is read again, after a preemption or as a long text, makes neither a token of it dearer nor the request shorter.
+func TestReadingAgainIsNoDearerPrompt(t *testing.T) {
+	a := &chooser{shared: new(shared), request: request{promptLen: 101}}
+	a.shared.pass, a.meter.Level = tenth(&arm{record: new(record)}).shared.pass, 1
+	one := a.one()
+	seconds := func(rounds float64) time.Duration { return time.Duration(rounds * one * float64(time.Second)) }
+	a.prefilled(seconds(11), 100)
+	token := a.perToken
+	a.learnRow(experts.Read{})
+	row := a.shared.row
+	if !close1(token, 11./101) || !close1(row, 0.1) {
+		t.Fatalf("a token of the prompt took %.4f plain rounds and a row %.4f, want %.4f and 0.1", token, row, 11./101)
+	}
+	a.prefilled(seconds(11+300*0.11), 100+300)
+	if a.learnRow(experts.Read{}); math.Abs(a.perToken/token-1) > 0.05 || math.Abs(a.shared.row/row-1) > 0.05 {
+		t.Errorf("after 300 tokens were read again, a token takes %.4f and a row %.4f, before %.4f and %.4f", a.perToken, a.shared.row, token, row)
+	}
+}
+
 // Passes over prompts say what a row costs; one that was interrupted moves it little, and neither short prompts nor
 // models with experts say anything.
 func TestPromptsSayWhatARowCosts(t *testing.T) {
 	a := &chooser{shared: new(shared)}
 	learn := func(tokens int, prefill float64, x experts.Read) float64 {
-		a.promptLen, a.prefill = tokens, prefill
+		a.ran, a.prefill = tokens, prefill
 		a.learnRow(x)
 		return a.shared.row
 	}
