@@ -65,6 +65,10 @@ type Meta struct {
 // deeper level.
 func (m *Meta) Nodes() int { return 1 + m.Branch*(m.Depth-1) }
 
+// Reach returns the positions of a text of n tokens and of the tree at its end. It is as a text of so many that the target ran
+// over it.
+func (m *Meta) Reach(n int) int { return n + max(m.Depth, 1) - 1 }
+
 // tokenBytes returns the bytes of the values that a row has for each token.
 func (m *Meta) tokenBytes() int {
 	n := m.Nodes()

@@ -332,9 +332,13 @@ func (c *Config) options(in *Inputs, maxLen int) ([]byte, error) {
 }
 
 // length returns the length of the longest sequence that the target can label: tree
-// nodes are up to Depth−1 positions past its end, and a prompt chunk is one tree.
-func (c *Config) length(positions int) (int, error) {
+// nodes are up to Depth−1 positions past its end, and a prompt chunk is one tree. Nor do they make a long text of one that
+// is no longer than turn, beyond which longrope turns all positions otherwise; 0: none.
+func (c *Config) length(positions, turn int) (int, error) {
 	n := min(c.MaxLen, positions-(c.Depth-1))
+	if n <= turn {
+		n = min(n, turn-(c.Depth-1))
+	}
 	if n < minLen {
 		return 0, fmt.Errorf("preprocess: the target has %d positions, want at least %d for trees of %d levels", positions, minLen+c.Depth-1, c.Depth)
 	}

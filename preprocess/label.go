@@ -97,8 +97,8 @@ func (l *labeller) run(ctx context.Context, segs []model.Segment) (*model.Output
 func (l *labeller) prefill(ctx context.Context, batch []*work) error {
 	for _, w := range batch {
 		t, n := len(w.tokens), len(w.tokens)*l.meta.Nodes()
-		w.seq = l.target.NewSeqOf(t + l.c.Depth - 1) // with the last tree
-		w.seq.KeepPast()                             // trees begin at every position
+		w.seq = l.target.NewSeqOf(l.meta.Reach(t))
+		w.seq.KeepPast() // trees begin at every position
 		l.open = append(l.open, w)
 		w.labels.ids, w.labels.logp = make([]int32, t*l.c.K), make([]float32, t*l.c.K)
 		w.row = &data.Record{

@@ -40,7 +40,7 @@ func Online(ctx context.Context, c Config, in Inputs, keep int64) (*data.Set, St
 	if c.Files, err = corpus.Expand(c.Files); err != nil {
 		return nil, Stats{}, fmt.Errorf("preprocess: %w", err)
 	}
-	if p.maxLen, err = c.length(in.Target.Spec().MaxPos); err != nil {
+	if p.maxLen, err = c.length(in.Target.Spec().MaxPos, in.Target.Spec().Rope.Switch()); err != nil {
 		return nil, Stats{}, err
 	}
 	if p.files, err = hashFiles(c.Files); err != nil {

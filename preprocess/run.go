@@ -32,7 +32,7 @@ func Run(ctx context.Context, c Config, in Inputs) (Stats, error) {
 	if c.Files, err = corpus.Expand(c.Files); err != nil {
 		return Stats{}, fmt.Errorf("preprocess: %w", err)
 	}
-	maxLen, err := c.length(in.Target.Spec().MaxPos)
+	maxLen, err := c.length(in.Target.Spec().MaxPos, in.Target.Spec().Rope.Switch())
 	if err != nil {
 		return Stats{}, err
 	}
@@ -74,7 +74,7 @@ func Run(ctx context.Context, c Config, in Inputs) (Stats, error) {
 // reader returns the Reader for the model of in.
 func reader(in *Inputs) Reader {
 	s := in.Target.Spec()
-	r := Reader{Tokenizer: in.Tokenizer, Chat: in.Chat, Vocab: s.Vocab, Positions: s.MaxPos, EOS: -1}
+	r := Reader{Tokenizer: in.Tokenizer, Chat: in.Chat, Vocab: s.Vocab, Positions: s.MaxPos, Switch: s.Rope.Switch(), EOS: -1}
 	if len(s.EOS) > 0 {
 		r.EOS = s.EOS[0]
 	}

@@ -29,6 +29,7 @@ type Reader struct {
 	Chat      *chat.Template // nil: conversations are an error, ErrNoTemplate
 	Vocab     int            // ids are less than this
 	Positions int            // number of positions; 0: unknown
+	Switch    int            // tokens of a text beyond which longrope turns all positions otherwise; 0: none
 	EOS       int32          // end token of texts; −1: none
 }
 
@@ -39,7 +40,7 @@ func Samples(ctx context.Context, c Config, r Reader, bad func(corpus.BadLine)) 
 	return func(yield func(Sample, error) bool) {
 		maxLen, err := c.MaxLen, error(nil)
 		if r.Positions > 0 {
-			maxLen, err = c.length(r.Positions)
+			maxLen, err = c.length(r.Positions, r.Switch)
 		}
 		var u *cutter
 		if err == nil {

@@ -98,7 +98,7 @@ func (h *headTask) features(ctx context.Context, r *data.Record, last bool) ([]f
 		}
 		defer func() { _ = target.Tap(before...) }() // they were accepted before
 	}
-	s := target.NewSeqOf(len(r.Tokens))
+	s := target.NewSeqOf(h.meta.Reach(len(r.Tokens))) // as when it was labelled
 	defer s.Close()
 	const chunk = 256
 	for at := 0; at < len(r.Tokens); at += chunk {

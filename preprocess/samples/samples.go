@@ -125,7 +125,7 @@ func Reader(dir string, tok *tokenizer.Tokenizer, template *chat.Template) (prep
 		if err != nil {
 			return r, err
 		}
-		r.Vocab, r.Positions = spec.Vocab, spec.MaxPos
+		r.Vocab, r.Positions, r.Switch = spec.Vocab, spec.MaxPos, spec.Rope.Switch()
 		if len(spec.EOS) > 0 {
 			r.EOS = spec.EOS[0]
 		}
