@@ -17,6 +17,10 @@ const (
 	// multiply twice as long for a line, lose by it.
 	againRows  = 4
 	againBytes = 4 * 4 * 32
+
+	// aheadFrom is the smallest k for which a kernel that starts new sums asks for the outputs of the next panel:
+	// products with large matrices do so, those of attention over a block do not.
+	aheadFrom = 128
 )
 
 // A prefetcher asks for lines of b that lie ahead of those in use, into the second
@@ -183,6 +187,14 @@ func (g *gen) gemm(n, cols int, bf16 bool) {
 	for r := range sum {
 		g.zero(sum[r]...)
 	}
+	g.CMPQ(k, operand.I32(aheadFrom))
+	g.JL(operand.LabelRef("sums"))
+	outputs(func(m operand.Mem, _ reg.VecVirtual) {
+		if m.Disp%64 == 0 {
+			m.Disp += 4 * 32
+			g.PREFETCHT0(m)
+		}
+	})
 	g.Label("sums")
 
 	// weights returns register j of a step, read from m.
