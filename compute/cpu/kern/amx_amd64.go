@@ -175,7 +175,7 @@ func gemmSplitAMX(c []float32, ldc int, a []uint32, ars int, b []uint16, rows, k
 	_, _ = a[(rows-1)*ars+(k+BF16Step-1)/BF16Step*per-1], b[BF16PanelLen(k)-1]
 	w := newTileWalk(rows, amxRowsSplit, full, amxChunk/step, step)
 	multiply := func(t turn, pairs int) {
-		ahead, pace := w.ahead(t, 0)
+		ahead, pace := w.ahead(&t, 0)
 		gemmsSplitAMX[planes-1][(t.rows-1)/16](&splitConfigs[t.rows][pairs][0], &c[t.r0*ldc], 4*uintptr(ldc), &a[t.r0*ars+t.i*per], 4*uintptr(ars),
 			&b[t.i*step/2], t.n, acc || t.i > 0, ahead, pace)
 	}
@@ -187,7 +187,9 @@ func gemmSplitAMX(c []float32, ldc int, a []uint32, ars int, b []uint16, rows, k
 	if pairs > 0 { // what is left of k is a step of fewer pairs
 		for g := range w.groups {
 			r0 := g * amxRowsSplit
-			multiply(turn{r0, min(amxRowsSplit, rows-r0), full, 1, g}, pairs)
+			t := turn{r0: r0, rows: min(amxRowsSplit, rows-r0), i: full, n: 1, first: g}
+			w.share(&t)
+			multiply(t, pairs)
 		}
 	}
 }
@@ -225,7 +227,7 @@ func gemmQ8Tiles(c []float32, ldc int, a []uint32, ars int, b []byte, rows, bloc
 	_, _ = a[(rows-1)*ars+blocks*Q8ABlockLen-1], b[blocks*Q8BlockLen-1]
 	w := newTileWalk(rows, amxRowsQ8, blocks, amxChunk/Q8BlockLen, Q8BlockLen)
 	for t := w.start(); t.rows > 0; w.advance(&t) {
-		ahead, pace := w.ahead(t, 0)
+		ahead, pace := w.ahead(&t, 0)
 		cr, ar, br := &c[t.r0*ldc], &a[t.r0*ars+t.i*Q8ABlockLen], &b[t.i*Q8BlockLen]
 		if t.rows <= few {
 			gemmsQ8VNNI[planes-1][t.rows](cr, 4*uintptr(ldc), ar, 4*uintptr(ars), br, t.n, acc || t.i > 0,

@@ -19,7 +19,7 @@ func cutQ4(kernels []gemmQ8Func, rows, steps, k, step int, by Shape) walk {
 // gemmQ4Asm computes a product with q4 weights by kernels, by number of rows.
 func gemmQ4Asm(kernels []gemmQ8Func, c []float32, ldc int, a []uint32, ars int, b []byte, rows, blocks int, acc bool, by Shape) {
 	w := cutQ4(kernels, rows, blocks, Q8Block, Q4BlockLen, by)
-	gemm4(&w, kernels, c, ldc, a, ars, b, acc, 1, func(t turn) (ahead, pace uintptr) { return w.ahead(t, 0) })
+	gemm4(&w, kernels, c, ldc, a, ars, b, acc, 1, func(t turn) (ahead, pace uintptr) { return w.ahead(&t, 0) })
 }
 
 // gemmQ4KAsm is gemmQ4Asm for q4k weights.
@@ -43,7 +43,7 @@ func gemmKAsm(kernels []gemmQ8Func, c []float32, ldc int, a []uint32, ars int, b
 		if w.turns == 1 {
 			return aheadOne, uintptr(part)
 		}
-		ahead, each := w.ahead(t, 0)
+		ahead, each := w.ahead(&t, 0)
 		pace = (each - uintptr(first)) / parts
 		return ahead + step - each - (uintptr(part) - pace), pace
 	})

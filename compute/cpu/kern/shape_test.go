@@ -117,3 +117,32 @@ func TestShapesInText(t *testing.T) {
 		}
 	}
 }
+
+// A product of rows that are cut runs for every panel of every matrix: it allocates nothing.
+func TestCutProductsDoNotAllocate(t *testing.T) {
+	for _, f := range others(t) {
+		const rows, k = 33, Q4KBlock // more than any kernel has
+		x, c := make([]float32, rows*k), make([]float32, rows*Panel)
+		w := make([]byte, 4*k*Panel)
+		half := make([]uint16, k*Panel)
+		f32 := make([]float32, k*Panel)
+		for planes := 1; planes <= 2; planes++ {
+			a := make([]uint32, rows*Q8ALen(k))
+			for r := range rows {
+				f.QuantA(a[r*Q8ALen(k):][:Q8ALen(k)], x[r*k:][:k], planes)
+			}
+			for name, product := range map[string]func(){
+				"f32":  func() { f.Gemm(c, Panel, x, k, 1, f32, Panel, rows, k, false) },
+				"bf16": func() { f.GemmBF16(c, Panel, x, k, 1, half, rows, k, false) },
+				"q8":   func() { f.GemmQ8(c, Panel, a, Q8ALen(k), w, rows, k/Q8Block, planes, false) },
+				"q4":   func() { f.GemmQ4(c, Panel, a, Q8ALen(k), w, rows, k/Q8Block, planes, false) },
+				"q6k":  func() { f.GemmQ6K(c, Panel, a, Q8ALen(k), w, rows, k/Q4KBlock, planes, false) },
+				"q4k":  func() { f.GemmQ4K(c, Panel, a, Q8ALen(k), w, rows, k/Q4KBlock, planes, false) },
+			} {
+				if n := testing.AllocsPerRun(10, product); n != 0 {
+					t.Errorf("%v, %s, %d planes: %g allocations", f.Class, name, planes, n)
+				}
+			}
+		}
+	}
+}

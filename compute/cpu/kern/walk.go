@@ -49,6 +49,7 @@ type walk struct {
 type turn struct {
 	r0, rows, i, n int
 	first          int // its number among the turns on this chunk
+	each, run      int // bytes of a part and of all parts that a call on this chunk prefetches
 }
 
 const line = 64
@@ -70,7 +71,9 @@ func newWalk(rows, most, halves, steps, chunk, step, part int) walk {
 
 // start returns the first turn; there is one even without steps.
 func (w *walk) start() turn {
-	return turn{rows: min(w.most, w.rows), n: min(w.chunk, w.steps)}
+	t := turn{rows: min(w.most, w.rows), n: min(w.chunk, w.steps)}
+	w.share(&t)
+	return t
 }
 
 // advance makes t the next turn: that of the next group, or after the last group the first on
@@ -84,38 +87,41 @@ func (w *walk) advance(t *turn) {
 			return
 		}
 		t.r0, t.first, t.n = 0, 0, min(w.chunk, w.steps-t.i)
+		w.share(t)
 	}
 	t.rows = min(w.most, w.rows-t.r0)
 }
 
-// pace returns the bytes of a part that a turn's call prefetches: an even share of the next chunk,
-// which has as many steps as are left, or of the first chunk of what is read after b.
-func (w *walk) pace(t turn) int {
+// share sets what each call on a turn's chunk prefetches: an even share of the next chunk, which has as many steps as are
+// left, or of the first chunk of what is read after b.
+func (w *walk) share(t *turn) {
+	t.each = w.step * w.part
 	if w.turns == 1 {
-		return w.step * w.part
+		return
 	}
 	next := min(w.chunk, w.steps-t.i-t.n)
 	if next <= 0 {
 		next = min(w.chunk, w.steps)
 	}
-	parts := w.turns * max(1, t.n/w.part) * line
-	return min((next*w.step+parts-1)/parts*line, w.part*w.step)
+	n := t.n / w.part // parts
+	calls := w.turns * max(1, n) * line
+	t.each = min((next*w.step+calls-1)/calls*line, t.each)
+	t.run = n * t.each
 }
 
 // ahead returns how many bytes ahead the h-th call of a turn prefetches in its first part of b,
 // and by how many it moves from part to part: each call on a chunk prefetches one run of lines,
 // and together they cover the next chunk.
-func (w *walk) ahead(t turn, h int) (ahead, pace uintptr) {
-	each := w.pace(t)
+func (w *walk) ahead(t *turn, h int) (ahead, pace uintptr) {
 	if w.turns == 1 {
-		return aheadOf(w.next), uintptr(each)
+		return aheadOf(w.next), uintptr(t.each)
 	}
 	chunk := t.n * w.step
 	if w.next != 0 && t.i+t.n >= w.steps {
 		chunk = w.next - t.i*w.step
 	}
 	// In every part, the lines that a call has not prefetched before come last.
-	return uintptr(chunk + (t.first+h)*(t.n/w.part)*each - (w.part*w.step - each)), uintptr(each)
+	return uintptr(chunk + (t.first+h)*t.run - (w.part*w.step - t.each)), uintptr(t.each)
 }
 
 // aheadOne is how many bytes ahead to prefetch if one group of rows reads a panel.
@@ -180,7 +186,7 @@ func gemmAsmNext(kernels []gemmAsm, half int, c []float32, ldc int, a []float32,
 		at, bt := a[min(t.r0*ars+t.i*aks, len(a)):], b[min(t.i*ldb, len(b)):]
 		for h := range n {
 			j := h * Panel / n
-			ahead, pace := w.ahead(t, h)
+			ahead, pace := w.ahead(&t, h)
 			kernels[t.rows](unsafe.SliceData(c[t.r0*ldc+j:]), 4*uintptr(ldc),
 				unsafe.SliceData(at), 4*uintptr(ars), 4*uintptr(aks),
 				unsafe.SliceData(bt[min(j, len(bt)):]), 4*uintptr(ldb),
@@ -223,7 +229,7 @@ func gemmBF16AsmNext(kernels []gemmBF16Asm, half int, c []float32, ldc int, a []
 		at, bt := a[min(t.r0*ars+t.i*aks, len(a)):], b[min(t.i*Panel, len(b)):]
 		for h := range n {
 			j := h * Panel / n
-			ahead, pace := w.ahead(t, h)
+			ahead, pace := w.ahead(&t, h)
 			kernels[t.rows](unsafe.SliceData(c[t.r0*ldc+j:]), 4*uintptr(ldc),
 				unsafe.SliceData(at), 4*uintptr(ars), 4*uintptr(aks),
 				unsafe.SliceData(bt[min(2*j, len(bt)):]),
@@ -254,7 +260,7 @@ func gemmPairsOf(kernels []gemmPairsAsm, half int) func(c []float32, ldc int, a 
 			at, bt := a[min(t.r0*ars+t.i, len(a)):], b[min(t.i*bf16Line, len(b)):]
 			for h := range n {
 				j := h * Panel / n
-				ahead, pace := w.ahead(t, h)
+				ahead, pace := w.ahead(&t, h)
 				kernels[t.rows](unsafe.SliceData(c[t.r0*ldc+j:]), 4*uintptr(ldc),
 					unsafe.SliceData(at), 4*uintptr(ars), unsafe.SliceData(bt[min(2*j, len(bt)):]),
 					t.n, acc || t.i > 0, ahead, pace)
@@ -289,7 +295,7 @@ func gemmQ8Asm(kernels []gemmQ8Func, c []float32, ldc int, a []uint32, ars int, 
 	w := newWalk(rows, by.Rows, 1, blocks, by.Chunk, Q8BlockLen, 1)
 	for t := w.start(); t.rows > 0; w.advance(&t) {
 		at, bt := a[min(t.r0*ars+t.i*Q8ABlockLen, len(a)):], b[min(t.i*Q8BlockLen, len(b)):]
-		ahead, pace := w.ahead(t, 0)
+		ahead, pace := w.ahead(&t, 0)
 		kernels[t.rows](unsafe.SliceData(c[t.r0*ldc:]), 4*uintptr(ldc), unsafe.SliceData(at), 4*uintptr(ars),
 			unsafe.SliceData(bt), t.n, acc || t.i > 0, ahead, pace)
 	}

@@ -26,7 +26,7 @@ func TestTurnsAskForAllThatComesNext(t *testing.T) {
 					asked, seen, calls := map[int]bool{}, 0, 0
 					for u := w.start(); u.rows > 0; w.advance(&u) {
 						for h := range c.halves {
-							ahead, pace := w.ahead(u, h)
+							ahead, pace := w.ahead(&u, h)
 							at := u.i*c.step + int(ahead)
 							for range u.n / c.part {
 								for l := range c.part * c.step / line {
