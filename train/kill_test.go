@@ -38,7 +38,8 @@ func TestMain(m *testing.M) {
 	os.Exit(leak.Main(m.Run))
 }
 
-// child trains in dir/run with the target and data in dir, and reports every step.
+// child trains in dir/run with the target and data in dir, and reports every step. A byte of its standard
+// input lets it go on; at the end of the input it goes on for ever.
 func child(dir string) error {
 	dev, err := cpu.New(cpu.Default())
 	if err != nil {
@@ -54,7 +55,10 @@ func child(dir string) error {
 	}
 	_, err = Head(context.Background(), childConfig(os.Getenv(childEnv+"_SHORT") != "", os.Getenv(childEnv+"_NETWORK")), HeadJob{
 		Target: target, Data: mix.Only(set), Out: os.Getenv(childEnv + "_OUT"),
-		Report: func(p Progress) { fmt.Println("step", p.Step) },
+		Report: func(p Progress) {
+			fmt.Println("step", p.Step)
+			_, _ = os.Stdin.Read(make([]byte, 1))
+		},
 	})
 	return err
 }
@@ -110,7 +114,7 @@ func killRuns(t *testing.T, network string) {
 	tinyDataIn(t, filepath.Join(dir, "data"), tinyTarget(t, dev), 30, data.BF16)
 
 	// start runs a child and kills it the given time after it has made this many steps; it
-	// reports whether the child finished by itself.
+	// reports whether the child finished by itself. However late it is killed, it has made few more.
 	start := func(out string, steps int, after time.Duration) (done bool) {
 		t.Helper()
 		c := exec.Command(os.Args[0], "-test.run=^$")
@@ -119,6 +123,15 @@ func killRuns(t *testing.T, network string) {
 		p, err := c.StdoutPipe()
 		if err != nil {
 			t.Fatal(err)
+		}
+		if steps >= 0 {
+			in, err := c.StdinPipe()
+			if err != nil {
+				t.Fatal(err)
+			}
+			if _, err := in.Write(make([]byte, steps+3)); err != nil { // the system keeps them
+				t.Fatal(err)
+			}
 		}
 		if err := c.Start(); err != nil {
 			t.Fatal(err)
