@@ -192,6 +192,18 @@ func (l *Loop) refusal(req *infer.Request) error {
 	return nil
 }
 
+// Context returns the most tokens of a prompt and its answer: as many as the target has positions,
+// or as the pool has room for if that is less, in a request that has it alone.
+func (l *Loop) Context() int {
+	most := l.engine.Target.Shape().MaxLen
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if kv := l.stats.KV; kv.Total > 0 {
+		most = min(most, kv.Positions(l.chunk)+1) // the last token needs no position of its own
+	}
+	return most
+}
+
 func (l *Loop) signal() {
 	select {
 	case l.wake <- struct{}{}:

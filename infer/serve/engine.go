@@ -155,7 +155,7 @@ func (e *Engine) Close() error {
 }
 
 // Context is the most tokens of a prompt and its answer.
-func (e *Engine) Context() int { return e.c.Shape.MaxLen }
+func (e *Engine) Context() int { return e.c.Loop.Context() }
 
 // Stats are those of the loop.
 func (e *Engine) Stats() loop.Stats { return e.c.Loop.Stats() }
@@ -234,7 +234,7 @@ func (e *Engine) Predict(text string) (*predict.Text, *refuse.Error) {
 	if err != nil {
 		return nil, refuse.Invalid(param, "%v", err)
 	}
-	if most := e.c.Shape.MaxLen; len(ids) > most {
+	if most := e.Context(); len(ids) > most {
 		return nil, refuse.TooLong(param, len(ids), most)
 	}
 	return predict.New(ids), e.known(param, ids)
@@ -293,7 +293,7 @@ func (e *Engine) Submit(ctx context.Context, j Job) (Answer, *refuse.Error) {
 		}
 	}
 	o := decode.Options{
-		Method: m.spec, Sample: j.Request.Sample, MaxTokens: e.c.Shape.MaxLen - len(j.Prompt), Stop: j.Request.Stop, IgnoreEOS: j.Request.IgnoreEOS,
+		Method: m.spec, Sample: j.Request.Sample, MaxTokens: e.Context() - len(j.Prompt), Stop: j.Request.Stop, IgnoreEOS: j.Request.IgnoreEOS,
 	}
 	predicting := j.Prediction != nil && !j.Request.Draft.Off
 	var mk *draft.Maker

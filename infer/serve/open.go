@@ -86,7 +86,7 @@ func (r *Running) Run(ctx context.Context, l Listener, told func(address string)
 			scheme = "https"
 		}
 		kv := r.loop.Stats().KV
-		r.server.c.Log.Info("serving", "url", scheme+"://"+address+"/v1", "model", r.server.c.Names[0], "method", r.engine.c.Methods[0], "kv_tokens", kv.Positions(infer.Default().PrefillChunk))
+		r.server.c.Log.Info("serving", "url", scheme+"://"+address+"/v1", "model", r.server.c.Names[0], "method", r.engine.c.Methods[0], "context", r.loop.Context(), "kv_tokens", kv.Positions(infer.Default().PrefillChunk))
 		if told != nil {
 			told(address)
 		}

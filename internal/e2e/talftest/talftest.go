@@ -198,15 +198,20 @@ func TinyModel(t testing.TB, c modeltest.Config, seed uint64) string {
 	return dir
 }
 
-// OpenModel loads the model in dir onto one thread of the CPU, until the test ends.
-func OpenModel(t testing.TB, dir string) *model.Model {
+// OpenModel loads the model in dir onto one thread of the CPU, until the test ends. Its options are the
+// default ones, changed so.
+func OpenModel(t testing.TB, dir string, change ...func(*model.Options)) *model.Model {
 	t.Helper()
 	dev, err := cpu.New(cpu.Config{Class: cpu.Default().Class, Threads: 1})
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = dev.Close() })
-	m, err := model.Load(dir, dev, model.Default())
+	opt := model.Default()
+	for _, c := range change {
+		c(&opt)
+	}
+	m, err := model.Load(dir, dev, opt)
 	if err != nil {
 		t.Fatal(err)
 	}
