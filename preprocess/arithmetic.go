@@ -13,6 +13,9 @@ func Arithmetic(m *model.Model, chosen bool) string {
 	as := strings.ToLower(m.Options().DType.String())
 	switch on := m.Device().Arithmetic(); {
 	case on != "":
+		if rounding := m.Device().Abilities().Rounding; rounding != nil && rounding(m.Options().DType) != "" {
+			as += ", activations " + rounding(m.Options().DType)
+		}
 		return on + " " + as
 	case chosen && m.Options().DType != model.Stored(m.Tensors()):
 		return "cpu " + as

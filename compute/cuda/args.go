@@ -32,6 +32,11 @@ const (
 	stagedQ8x16
 	stagedQ8x32
 	stagedQ8x64
+	roundRows
+	singleBF16x16
+	singleBF16x64
+	singleBF16x128
+	singleBF16x256
 	swiglu
 	topkPieces
 	topkMerge
@@ -114,6 +119,13 @@ var kernels = [kernelCount]struct {
 	stagedQ8x16:   {"staged_q8_16", 256},
 	stagedQ8x32:   {"staged_q8_32", 256},
 	stagedQ8x64:   {"staged_q8_64", 128},
+
+	roundRows:      {"round_rows", 256},
+	singleBF16x16:  {"single_bf16_16", 64},
+	singleBF16x64:  {"single_bf16_64", 128},
+	singleBF16x128: {"single_bf16_128", 128},
+	singleBF16x256: {"single_bf16_256", 256},
+
 	swiglu:        {"swiglu", 256},
 	topkPieces:    {"topk_pieces", 256},
 	topkMerge:     {"topk_merge", 256},

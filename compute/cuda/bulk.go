@@ -38,7 +38,7 @@ type bulk struct {
 }
 
 // Bulk implements compute.Bulker with cuBLAS: for weights in F32 and BF16, those
-// by activations in two bfloat16 planes.
+// by activations in the device's bfloat16 planes, one or two.
 func (q *queue) Bulk(on bool) (string, error) {
 	if q.bulk == nil {
 		q.bulk = &bulk{}
@@ -90,17 +90,24 @@ func (q *queue) library(w *weight, norm normArgs, a linearArgs, n int) bool {
 		size, align = 2, 8
 	}
 	ld := (w.in + align - 1) / align * align
-	// Rows as they are, normalised, or as two planes.
+	// Rows as they are, normalised, or as planes.
 	x, lo := norm.x, uint64(0)
 	ldx := w.in
 	switch {
 	case bf16:
 		plane := int64(n) * int64(ld) * 2
-		if !q.scratch(&b.planes, "rows of activations", 2*plane, false) {
+		all := int64(2)
+		if q.dev.single(w.t) {
+			all = 1
+		}
+		if !q.scratch(&b.planes, "rows of activations", all*plane, false) {
 			return false
 		}
 		norm.dst, ldx = b.planes.ptr, ld
-		x, lo = norm.dst, norm.dst+uint64(plane)
+		x = norm.dst
+		if all == 2 {
+			lo = norm.dst + uint64(plane)
+		}
 		launch(q, planes, n, 1, 1, &planeArgs{norm: norm, lo: lo, ld: int64(ld)})
 	case norm.weight != 0:
 		if !q.scratch(&b.planes, "rows of activations", int64(n)*int64(w.in)*4, false) {
@@ -139,7 +146,7 @@ func (q *queue) library(w *weight, norm normArgs, a linearArgs, n int) bool {
 			}
 			c := to + 4*(uint64(i)*uint64(n)*uint64(w.out)+uint64(first))
 			q.multiply(bf16, m, n, w.in, ld, x, ldx, beta, c, w.out)
-			if bf16 {
+			if lo != 0 {
 				q.multiply(bf16, m, n, w.in, ld, lo, ldx, 1, c, w.out)
 			}
 		}

@@ -6,7 +6,7 @@
 // One goroutine owns the device's context and its one stream, and queues hand it
 // their work, so an operation returns long before the device has run it. Weights are
 // stored in the order in which tensor cores read them. They are multiplied by activations
-// in two bfloat16 planes, 16 bits; F32 weights are multiplied in f32.
+// in two bfloat16 planes, 16 bits, or, those in BF16, in one if Config.Planes says so; F32 weights are multiplied in f32.
 //
 // The order of every reduction depends only on the weight's shape and the row's length,
 // so a row's bits do not depend on the other rows. They differ from the CPU's.
@@ -29,6 +29,10 @@ type Config struct {
 	// NoCopies lets such products round floats each time that they load them, in place of keeping copies in bfloat16
 	// beside weights, activations and gradients: half of their memory less, and slower. The bits are the same.
 	NoCopies bool
+	// Planes is how many bfloat16 planes of activations BF16 weights are multiplied by: 2, or 0, for 16 bits; or 1, for 8 and half
+	// of the tensor cores' work. It is of all rows of all passes, so that rows have the same bits whatever else there is. It changes
+	// nothing for other weights, for attention, which keeps two, and in training.
+	Planes int
 }
 
 // Default returns the first device.
@@ -38,6 +42,9 @@ func Default() Config { return Config{} }
 func (c Config) Validate() error {
 	if c.Device < 0 {
 		return fmt.Errorf("cuda: device %d, want 0 or more", c.Device)
+	}
+	if c.Planes < 0 || c.Planes > 2 {
+		return fmt.Errorf("cuda: %d planes of activations, want 1 or 2", c.Planes)
 	}
 	return nil
 }

@@ -302,7 +302,22 @@ func (d *device) Name() string {
 func (d *device) Arithmetic() string { return d.info.Arithmetic() }
 
 // Abilities returns what the device can do: its memory is planned.
-func (d *device) Abilities() compute.DeviceAbilities { return compute.DeviceAbilities{Plan: d} }
+func (d *device) Abilities() compute.DeviceAbilities {
+	return compute.DeviceAbilities{Plan: d, Rounding: d.rounding}
+}
+
+// rounding returns what activations are rounded to if that is not what weights of the type always meet.
+func (d *device) rounding(weights compute.DType) string {
+	if d.single(weights) {
+		return "bf16"
+	}
+	return ""
+}
+
+// single reports whether weights of a type are multiplied by activations in one plane.
+func (d *device) single(weights compute.DType) bool {
+	return d.cfg.Planes == 1 && weights == compute.BF16
+}
 
 // Close waits for queued work and frees all memory: buffers, weights and stores
 // are gone.

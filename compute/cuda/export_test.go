@@ -12,6 +12,16 @@ func Staged(sms, blocks, out, in int) bool {
 	return (&device{info: Info{SMs: sms}}).occupied(blocks * (out + stagedOutputs - 1) / stagedOutputs * w.splits)
 }
 
+// Single returns the kernel of a product of n rows in one plane on a device of so many multiprocessors, and the rows and outputs of
+// a block.
+func Single(sms, outputs, n int) (name string, rows, outs int) {
+	s := singles[(&device{info: Info{SMs: sms}}).singleOf(outputs, n)]
+	return kernels[s.kernel].name, s.rows, s.outputs
+}
+
+// SingleRows is the most rows of a launch of such a product.
+const SingleRows = singleRows
+
 // Items returns the first row, the rows and the chunk of each of attention's items for s, where so many heads are a group.
 func Items(s *compute.Step, group, window int) (all [][3]int) {
 	var b stepBuilder

@@ -219,15 +219,20 @@ func (q *queue) Linear(dst, x compute.Buffer, l *compute.Linear, epi compute.Epi
 		n = 0
 	}
 	n, live := q.counted(n, false)
-	for r := 0; r < n; r += linearRows {
-		m := min(linearRows, n-r)
+	single := q.dev.single(w.t)
+	step := linearRows
+	if single {
+		step = singleRows
+	}
+	for r := 0; r < n; r += step {
+		m := min(step, n-r)
 		if live != 0 {
 			norm.live = live + uint64(r/linearRows*8)
 			a.live = norm.live
 		}
 		norm.x = s.mem.ptr + 4*uint64(r*w.in)
 		a.dst = d.mem.ptr + 4*uint64(r*w.out)
-		if !q.product(w, weights, &norm, a, m) {
+		if single && !q.singleProduct(w, weights, &norm, a, m) || !single && !q.product(w, weights, &norm, a, m) {
 			break
 		}
 	}
@@ -235,6 +240,10 @@ func (q *queue) Linear(dst, x compute.Buffer, l *compute.Linear, epi compute.Epi
 	runtime.KeepAlive(s)
 	runtime.KeepAlive(l)
 }
+
+// singleRows is the most rows of one launch of a product with one plane. Its blocks share no sums, so there may be more: all
+// of a pass that is collected, and few enough that a multiprocessor's cache keeps them for all outputs.
+const singleRows = 1024
 
 // stagedOutputs is the number of outputs of a block that reads its rows once for all of them. Others have a group.
 const stagedOutputs = 128
@@ -284,6 +293,40 @@ func (q *queue) product(w *weight, weights int, norm *normArgs, a linearArgs, n 
 	launch(q, split, n, 1, 1, norm)
 	a.x, a.tickets, a.rows = q.rows.ptr, q.tickets.ptr, int64(n)
 	launch(q, k, blocks, groups, w.splits*weights, &a)
+	return true
+}
+
+// singles are the kernels of products with one plane: rows and outputs of a block, which with two weights has half of each.
+var singles = [...]struct {
+	kernel        kernel
+	rows, outputs int
+}{{singleBF16x16, 16, 64}, {singleBF16x64, 64, 128}, {singleBF16x128, 128, 128}, {singleBF16x256, 256, 192}}
+
+// singleOf returns the index of the one that serves n rows of a product of so many outputs: the one of most rows that is not half
+// empty and occupies the device. The bits are the same.
+func (d *device) singleOf(outputs, n int) int {
+	at := 0
+	if n > singles[0].rows {
+		at = 1
+	}
+	for i := 2; i < len(singles); i++ {
+		if s := singles[i]; 2*n > s.rows && d.occupied((n+s.rows-1)/s.rows*((outputs+s.outputs-1)/s.outputs)) {
+			at = i
+		}
+	}
+	return at
+}
+
+// singleProduct runs n rows, at most singleRows, in one plane.
+func (q *queue) singleProduct(w *weight, weights int, norm *normArgs, a linearArgs, n int) bool {
+	if !q.scratch(&q.rows, "rows of activations", int64(w.units())*2*int64((n+15)/16)*512, false) {
+		return false
+	}
+	norm.dst = q.rows.ptr
+	launch(q, roundRows, n, 1, 1, norm)
+	a.x, a.rows = q.rows.ptr, int64(n)
+	s := singles[q.dev.singleOf(w.out*weights, n)]
+	launch(q, s.kernel, (n+s.rows-1)/s.rows, (w.out*weights+s.outputs-1)/s.outputs, 1, &a)
 	return true
 }
 

@@ -173,7 +173,14 @@ func calls(t testing.TB, f func()) []string {
 var steps = []struct{ prefix, n int }{{0, 24}, {1, 1}, {140, 1}, {24, 7}, {270, 8}, {31, 9}, {200, 13}, {250, 1}, {129, 16}, {290, 17}, {64, 20}, {3, 5}}
 
 func TestPassesHaveTheSameBitsHoweverTheyAreLaunched(t *testing.T) {
-	replayed, single, none := newToy(t, cuda.Default()), newToy(t, cuda.Config{NoGraphs: true}), newToy(t, cuda.Default())
+	for planes := 1; planes <= 2; planes++ {
+		t.Run(fmt.Sprintf("planes %d", planes), func(t *testing.T) { testPasses(t, planes) })
+	}
+}
+
+func testPasses(t *testing.T, planes int) {
+	graphs := cuda.Config{Planes: planes}
+	replayed, single, none := newToy(t, graphs), newToy(t, cuda.Config{Planes: planes, NoGraphs: true}), newToy(t, graphs)
 	for round := range 3 { // the second captures, the third replays
 		for i, s := range steps {
 			if testing.Short() && i%3 != 0 {

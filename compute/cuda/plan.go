@@ -34,6 +34,9 @@ func (d *device) WorkBytes(c compute.KVConfig, heads, width, rows, positions int
 	most := splitsOf(1, units)
 	product := 4 * int64(2*most*linearRows) * int64(min(width, 264*group/most))
 	planes := int64(units) * 2 * linearRows / 8 * 512
+	if d.cfg.Planes == 1 {
+		planes = max(planes, int64(units)*2*singleRows/16*512)
+	}
 	return 2*pinnedSize + 2*max(attend, product) + 2*planes
 }
 

@@ -7,6 +7,7 @@ import (
 	"flag"
 	"fmt"
 	"os"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -28,6 +29,7 @@ const (
 	h100FMA       = h100SMs * 128 * 2 * h100Clock
 	h100Issue     = h100SMs * 4 * h100Clock // instructions of warps per second
 	h100Library   = 700e12                  // FLOP/s of cuBLAS in bf16
+	h100Peak      = 989e12                  // FLOP/s of tensor cores in bf16, of wgmma
 	h100Launch    = 1.5e-6                  // seconds between kernels of a graph that depend on each other
 	h100Registers = 65536
 	h100Shared    = 227 << 10
@@ -59,10 +61,27 @@ func (c cost) plus(d cost) cost {
 	return cost{c.memory + d.memory, c.l2 + d.l2, c.tensor + d.tensor, c.fma + d.fma, c.library + d.library, c.instructions + d.instructions, c.kernels + d.kernels}
 }
 
+// seconds returns what each resource needs: memory, L2, tensor cores, FMA and issue.
+func (c cost) seconds() [5]float64 {
+	return [5]float64{c.memory / h100Copy, c.l2 / h100L2, c.tensor/h100HMMA + c.library/h100Library, c.fma / h100FMA, c.instructions / h100Issue}
+}
+
+// bound is the seconds of the resource that needs most, and of the gaps.
+func (c cost) bound() float64 {
+	s := c.seconds()
+	return slices.Max(s[:]) + c.kernels*h100Launch
+}
+
+// sum is the seconds where no memory is moved while tensor cores multiply.
+func (c cost) sum() float64 {
+	s := c.seconds()
+	return s[0] + max(s[1], s[2], s[3], s[4]) + c.kernels*h100Launch
+}
+
 // row formats c: seconds of each resource in milliseconds, and the one that is longest.
 func (c cost) row(what string) string {
 	names := []string{"memory", "L2", "tensor cores", "FMA", "issue"}
-	seconds := []float64{c.memory / h100Copy, c.l2 / h100L2, c.tensor/h100HMMA + c.library/h100Library, c.fma / h100FMA, c.instructions / h100Issue}
+	seconds := c.seconds()
 	longest := 0
 	var b strings.Builder
 	fmt.Fprintf(&b, "| %s | %.2f | %.2f |", what, c.memory/1e9, (c.tensor+c.fma+c.library)/1e12)
@@ -83,11 +102,17 @@ const (
 	shapeHeads, shapeKVHeads, shapeDim                       = 32, 8, 128
 )
 
-// A predictor has the machine code for sm_90.
-type predictor map[string]*machineKernel
+// A predictor has the machine code for sm_90, and the planes of activations that weights meet.
+type predictor struct {
+	code   map[string]*machineKernel
+	planes int
+}
 
 // linear is a product of n rows by a weight in bf16.
 func (p predictor) linear(out, in, n int) cost {
+	if p.planes == 1 {
+		return p.single(out, in, n)
+	}
 	rows := 8
 	for rows < n && rows < 64 {
 		rows *= 2
@@ -96,7 +121,7 @@ func (p predictor) linear(out, in, n int) cost {
 	if rows > 8 && cuda.Staged(h100SMs, blocks, out, in) {
 		kernel, outputs = "staged_bf16_", 128
 	}
-	hot := p[kernel+strconv.Itoa(rows)].hot()
+	hot := p.code[kernel+strconv.Itoa(rows)].hot()
 	products := float64(count(hot, "HMMA"))
 	weight := 2 * float64(out) * float64(in)
 	tensor := 2 * 2 * float64(out) * float64(in) * float64(rows) * float64(blocks) // two planes
@@ -105,6 +130,21 @@ func (p predictor) linear(out, in, n int) cost {
 		l2:     float64(blocks) * (weight + float64(out/outputs)*float64(in)*float64(rows)*4),
 		tensor: tensor, instructions: tensor / (2 * 16 * 8 * 16) / products * float64(len(hot)),
 		kernels: 2,
+	}
+}
+
+// single is the same in one plane.
+func (p predictor) single(out, in, n int) cost {
+	kernel, rows, outputs := cuda.Single(h100SMs, out, n)
+	blocks, launches := float64((n+rows-1)/rows), float64((n+cuda.SingleRows-1)/cuda.SingleRows)
+	hot := p.code[kernel].hot()
+	weight := 2 * float64(out) * float64(in)
+	tensor := 2 * float64(out) * float64(in) * float64(rows) * blocks
+	return cost{
+		memory: launches * weight,
+		l2:     blocks * (weight + float64(out/outputs)*float64(in)*float64(rows)*2),
+		tensor: tensor, instructions: tensor / (2 * 16 * 8 * 16) / float64(count(hot, "HMMA")) * float64(len(hot)),
+		kernels: 2 * launches,
 	}
 }
 
@@ -125,7 +165,7 @@ func (p predictor) attend(n, positions int, tree bool) cost {
 	rows := float64(n) * max(1, at/chunk) // for each chunk
 	sums := 2 * 4 * shapeHeads * (shapeDim + 2) * rows
 	products := 2 * 2 * queries * shapeKVHeads * shapeDim / (16 * 8 * 16) // of queries and of weights, in two planes
-	hot := p[kernel].hot()
+	hot := p.code[kernel].hot()
 	return cost{
 		memory: keys*at + sums, l2: read + 4*shapeHeads*shapeDim*rows + sums,
 		tensor: products * 2 * 16 * 8 * 16, instructions: products / float64(count(hot, "HMMA")) * float64(len(hot)),
@@ -143,10 +183,12 @@ func (p predictor) pass(n, positions int, tree bool) cost {
 	return p.layer(n, positions, tree).times(shapeLayers).plus(p.linear(shapeVocab, shapeHidden, n)).plus(top)
 }
 
-// library is labelling of n rows: every product by cuBLAS, in two planes, of weights that are unpacked for it.
+// shapeWeights is the number of weights that a pass multiplies by.
+const shapeWeights = shapeLayers*(shapeQKV*shapeHidden+shapeHidden*shapeHidden+3*shapeFFN*shapeHidden) + shapeVocab*shapeHidden
+
+// library is labelling of n rows: every product by cuBLAS, of weights that are unpacked for it.
 func (p predictor) library(n, positions int) cost {
-	weights := float64(shapeLayers*(shapeQKV*shapeHidden+shapeHidden*shapeHidden+3*shapeFFN*shapeHidden) + shapeVocab*shapeHidden)
-	c := cost{memory: 2 * 3 * weights, library: 2 * 2 * weights * float64(n), kernels: 32 * 20}
+	c := cost{memory: 2 * 3 * shapeWeights, library: 2 * float64(p.planes) * shapeWeights * float64(n), kernels: 32 * 20}
 	c.memory += 4 * shapeVocab * float64(n)
 	return c.plus(p.attend(n, positions/2, false).times(shapeLayers)) // half of them on average
 }
@@ -175,7 +217,7 @@ func (p predictor) train(n int, op string, flops, size float64, rows int, share 
 		c.kernels += 20
 	}
 	for name, part := range share {
-		k := p[name]
+		k := p.code[name]
 		var hot []instruction
 		for _, l := range k.loops() {
 			if code := k.code[l[0]:l[1]]; count(code, op) >= 32 {
@@ -209,7 +251,7 @@ func (p predictor) treeAttend(n, length int, half bool) cost {
 	c.memory += float64(n) * shapeDim * (2*shapeHeads + 2*shapeKVHeads) * (4 + 2 + 2) // rounded
 	c.kernels += 7
 	for _, name := range []string{"tree_attend_half", "tree_queries_half", "tree_keys_half"} {
-		k := p[name]
+		k := p.code[name]
 		turn := float64(len(k.hot()))
 		if name == "tree_keys_half" { // has a loop over halves of a tile in it
 			for _, l := range k.loops() {
@@ -230,18 +272,20 @@ const side = 128
 // predictions holds docs/gpu/predictions.md to what follows from the machine code and the shapes.
 // -predictions writes it.
 func predictions(t *testing.T, kernels []*machineKernel) {
-	p := predictor{}
+	p := predictor{code: map[string]*machineKernel{}, planes: 2}
 	var b bytes.Buffer
 	b.WriteString(predictionsHead)
 	for _, k := range kernels {
-		p[k.name] = k
+		p.code[k.name] = k
 		threads := 256
 		switch {
+		case k.name == "single_bf16_16":
+			threads = 64
 		case strings.HasPrefix(k.name, "attend_b"), strings.HasPrefix(k.name, "attend_f"), k.name == "tree_attend", k.name == "tree_queries",
 			strings.HasSuffix(k.name, "_half"),
-			k.name == "staged_bf16_64", k.name == "staged_q8_64", strings.HasPrefix(k.name, "product_"):
+			k.name == "staged_bf16_64", k.name == "staged_q8_64", k.name == "single_bf16_64", k.name == "single_bf16_128", strings.HasPrefix(k.name, "product_"):
 			threads = 128
-		case k.name == "tree_keys", strings.HasPrefix(k.name, "linear_"), strings.HasPrefix(k.name, "staged_"), strings.HasPrefix(k.name, "gemm_"), strings.HasPrefix(k.name, "topk_"), k.name == "split_rows":
+		case k.name == "tree_keys", strings.HasPrefix(k.name, "linear_"), strings.HasPrefix(k.name, "staged_"), strings.HasPrefix(k.name, "gemm_"), strings.HasPrefix(k.name, "topk_"), k.name == "split_rows", k.name == "round_rows", k.name == "single_bf16_256":
 		default:
 			continue
 		}
@@ -255,30 +299,46 @@ func predictions(t *testing.T, kernels []*machineKernel) {
 	b.WriteString(predictionsWork)
 	head := p.linear(shapeHidden, 2*shapeHidden, 10).plus(p.layer(10, 1024, true)).plus(p.linear(shapeVocab, shapeHidden, 10)).plus(cost{memory: 10 * 4 * shapeVocab, kernels: 5})
 	own := 6.0 * headWeights / (6*headWeights + 4*lmWeights) // of training's operations
+	one := predictor{code: p.code, planes: 1}
+	var shares strings.Builder
 	for _, w := range []struct {
 		what string
 		cost cost
+		rows int // for which a share of the peak is given
 	}{
-		{"decode, 1 row after 1024 positions", p.pass(1, 1024, false)},
-		{"a tree of 16 rows", p.pass(16, 1024, true)},
-		{"a tree of 60 rows", p.pass(60, 1024, true)},
-		{"decode, 1 row after 32768 positions", p.pass(1, 32768, false)},
-		{"a tree of 60 rows after 32768 positions", p.pass(60, 32768, true)},
-		{"a draft step: a head of one layer, 10 rows", head},
-		{"prefill, 512 rows, own products", p.pass(512, 256, false)},
-		{"attention alone of it", p.attend(512, 256, false).times(shapeLayers)},
-		{"labelling, 2048 rows, cuBLAS in two planes", p.library(2048, 2048)},
-		{"attention alone of it", p.attend(2048, 1024, false).times(shapeLayers)},
-		{"training a head, 4096 positions, f32", p.train(4096, "FFMA", 2*32, 4, 1<<26/shapeVocab, map[string]float64{"gemm_f32": own, "gemm_f32_packed": 1 - own})},
-		{"the same, bf16 that is rounded on load", p.train(4096, "HMMA", 2*16*8*16, 4, 1024, map[string]float64{"gemm_bf16": own, "gemm_bf16_packed": 1 - own})},
+		{"decode, 1 row after 1024 positions", p.pass(1, 1024, false), 0},
+		{"a tree of 16 rows", p.pass(16, 1024, true), 0},
+		{"a tree of 60 rows", p.pass(60, 1024, true), 0},
+		{"decode, 1 row after 32768 positions", p.pass(1, 32768, false), 0},
+		{"a tree of 60 rows after 32768 positions", p.pass(60, 32768, true), 0},
+		{"a draft step: a head of one layer, 10 rows", head, 0},
+		{"prefill, 512 rows, own products", p.pass(512, 256, false), 512},
+		{"attention alone of it", p.attend(512, 256, false).times(shapeLayers), 0},
+		{"labelling, 2048 rows, cuBLAS in two planes", p.library(2048, 2048), 2048},
+		{"attention alone of it", p.attend(2048, 1024, false).times(shapeLayers), 0},
+		{"one plane: decode, 1 row after 1024 positions", one.pass(1, 1024, false), 0},
+		{"one plane: a tree of 60 rows", one.pass(60, 1024, true), 0},
+		{"one plane: prefill, 512 rows", one.pass(512, 256, false), 512},
+		{"one plane: prefill, 2048 rows", one.pass(2048, 1024, false), 2048},
+		{"one plane: labelling, 2048 rows, cuBLAS", one.library(2048, 2048), 2048},
+		{"training a head, 4096 positions, f32", p.train(4096, "FFMA", 2*32, 4, 1<<26/shapeVocab, map[string]float64{"gemm_f32": own, "gemm_f32_packed": 1 - own}), 0},
+		{"the same, bf16 that is rounded on load", p.train(4096, "HMMA", 2*16*8*16, 4, 1024, map[string]float64{"gemm_bf16": own, "gemm_bf16_packed": 1 - own}), 0},
 		{"the same, bf16 of copies", p.train(4096, "HMMA", 2*16*8*16, 2, 1024, map[string]float64{
 			"product_nt": own/3 + (1-own)/2, "product_nn": own/3 + (1-own)/2, "product_tn": own / 3,
-		})},
-		{"attention of it, sequences of 2048, f32", p.treeAttend(4096, 2048, false)},
-		{"the same, bf16", p.treeAttend(4096, 2048, true)},
+		}), 0},
+		{"attention of it, sequences of 2048, f32", p.treeAttend(4096, 2048, false), 0},
+		{"the same, bf16", p.treeAttend(4096, 2048, true), 0},
 	} {
 		b.WriteString(w.cost.row(w.what))
+		if w.rows > 0 {
+			work := 2 * shapeWeights * float64(w.rows) // in one plane, which is all that the model asks for
+			bound, sum := w.cost.bound(), w.cost.sum()
+			fmt.Fprintf(&shares, "| %s | %.0f%% | %.0f%% | %.0f%% | %.0f%% |\n", w.what,
+				100*work/bound/h100Library, 100*work/bound/h100Peak, 100*work/sum/h100Library, 100*work/sum/h100Peak)
+		}
 	}
+	b.WriteString(predictionsShares)
+	b.WriteString(shares.String())
 	b.WriteString(predictionsTail)
 	if *writePredictions {
 		if err := os.WriteFile(predictionsFile, b.Bytes(), 0o644); err != nil {
@@ -327,11 +387,20 @@ const predictionsWork = `
 ## Work
 
 An 8B Llama: 32 layers of 4096, 32 heads and 8 of keys, 14,336 in the MLP, 128,256 tokens; weights, keys and values in bf16. GB are bytes
-of device memory, TFLOP are all operations, both planes of activations included. The next columns are milliseconds of each
+of device memory, TFLOP are all operations, all planes of activations included. The next columns are milliseconds of each
 resource by itself; gaps are what lies between kernels.
 
 | work | GB | TFLOP | memory | L2 | tensor cores | FMA | issue | gaps | limited by | bound, ms | measured, ms |
 |---|---|---|---|---|---|---|---|---|---|---|---|
+`
+
+const predictionsShares = `
+Of it, the operations of a model in one plane, 2 for each weight and row, as shares of cuBLAS's rate and of the dense peak, 989 TFLOP/s: at the
+bound, and where nothing is moved to or from device memory while the longest of the others works, which is nearer to what cuBLAS on
+unpacked weights does.
+
+| work | bound, of cuBLAS's | bound, of the peak | in turn, of cuBLAS's | in turn, of the peak |
+|---|---|---|---|---|
 `
 
 const predictionsTail = `
@@ -344,11 +413,15 @@ const predictionsTail = `
   bytes an element, are read for each group of 32 outputs by ` + "`linear_…`, and for 128 outputs by `staged_…`" + `, which serve nine or more rows
   where they occupy two thirds of the multiprocessors. Rows are rounded up to 8, 16, 32 or multiples of 64. Instructions are those of the hot
   loop alone.
+- One plane (` + "`--act-planes 1`" + `): the same, but rows' fragments have 2 bytes an element and are read for each block of outputs of
+  ` + "`single_…`" + `, 64, 128 or 192. A block has 16, 64, 128 or 256 rows, of which the device takes the most that keep two thirds of the
+  multiprocessors busy. An output is one chain over all inputs: with one row, what limits a step is not bandwidth alone but the time from
+  one product of a chain to the next, which is left out here.
 - Attention: keys and values are read once from memory, and once from L2 for every 64 queries (rows times the 4 heads of a group).
   Tiles are whole: 16 queries. Each row of a tree reads half a chunk of 128 positions by itself. 4 operations for each element of a head
   and position, in two planes. A chunk's sums, 130 numbers for each head and row, are written and read. Instructions are those of the
   whole kernel with all its tiles. Prefill and labelling see half of their positions on average.
-- Labelling: every weight is read, unpacked and read again; two planes double the products.
+- Labelling: every weight is read, unpacked and read again; two planes double the products, but not those of attention, which has two always.
 - Training: 6 operations for each weight of the head and 4 for each of the LM head, which does not learn. The head's weights are read for
   outputs, for gradients of inputs and by AdamW; it and the products read and write f32 gradients, weights and moments seven times in all. The LM head is
   read twice for a chunk of rows, 523 in f32 and 1024 in bf16; logits or their gradients are read or written six times. A block of

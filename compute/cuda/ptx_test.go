@@ -68,6 +68,10 @@ var ptxBugs = []ptxBug{
 	{"a barrier removed behind a chunk's addresses", "attend_f32", `bar\.sync 	0;`, "", 0, attendTest, "without an order"},
 	{"a wait for copies to a ring removed", "staged_bf16_16", `cp\.async\.wait_group 2;`, "", 0, sharedTest + "BF16", "a copy to these bytes that was not waited for"},
 	{"a barrier removed between a ring's units", "staged_bf16_16", `bar\.sync 	0;`, "", 0, sharedTest + "BF16", "without an order"},
+	{"a wait for copies of one plane removed", "single_bf16_16", `cp\.async\.wait_group 14;`, "", 0, planeTest + "33", "a copy to these bytes that was not waited for"},
+	{"a barrier removed between steps of one plane", "single_bf16_256", `bar\.sync 	0;`, "", 0, planeTest + "290", "a copy to these bytes that was not waited for"},
+	{"a barrier removed behind sums of one plane", "single_bf16_64", `bar\.sync 	0;`, "", 2, planeTest + "33", "without an order"},
+	{"operands of a product in one plane swapped", "single_bf16_128", `(mma\S+ \{[^}]*\}, \{[^}]*\}, )\{(%r\d+),(%r\d+)\}`, "$1{$3,$2}", 0, planeTest + "290", "want 0x"},
 	{"operands of a product swapped", "linear_bf16_8", `(mma\S+ \{[^}]*\}, \{[^}]*\}, )\{(%r\d+),(%r\d+)\}`, "$1{$3,$2}", 0, sharedTest + "BF16", "want 0x"},
 	{"rows of a product swapped", "linear_q8_8", `(mma\S+ \{[^}]*\}, )\{(%r\d+),(%r\d+),`, "$1{$3,$2,", 0, sharedTest + "Q8", "want 0x"},
 	{"a barrier removed behind queries", "attend_bf16_16", `bar\.sync 	0;`, "", 0, tensorTest, "without an order"},
@@ -102,6 +106,7 @@ const (
 	layerTest  = "TestDeviceConforms$/^LayerNorm"
 	linearTest = "TestDeviceConforms$/^Linear_agrees_with_the_reference$"
 	normTest   = "TestDeviceConforms$/^Norm_and_SwiGLU"
+	planeTest  = "TestProductsInOnePlane$/^"
 	sharedTest = "TestProductsWhoseInputsBlocksShare$/^"
 	tensorTest = "TestAttentionOnTensorCores$/^4"
 	treeTest   = "TestTreeAttentionOnTensorCores"

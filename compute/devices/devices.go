@@ -19,6 +19,9 @@ type Config struct {
 	// Weights is the type of the weights that are to be loaded, if it is known: only the CPU has BF16DP, and Log is
 	// told where that is slow.
 	Weights compute.DType
+	// ActPlanes is how many bfloat16 planes of activations a GPU multiplies bf16 weights by: see
+	// cuda.Config. 1 is refused unless Weights is BF16, and by the CPU, which has one way to multiply them.
+	ActPlanes int
 	// TrainBF16 rounds what training multiplies to bfloat16; the CPU refuses it.
 	TrainBF16 bool
 	// Log, unless nil, is told what costs time on this machine.
@@ -53,6 +56,9 @@ func Open(n Name, c Config) (compute.Device, error) {
 		if c.TrainBF16 {
 			return nil, fmt.Errorf("devices: the CPU does not multiply in bfloat16 when it trains")
 		}
+		if c.ActPlanes == 1 {
+			return nil, fmt.Errorf("devices: --act-planes 1 is for GPUs: the CPU has one way to multiply bf16 weights")
+		}
 		return OpenCPU(c)
 	}
 	if c.ActBits == 8 {
@@ -60,6 +66,9 @@ func Open(n Name, c Config) (compute.Device, error) {
 	}
 	if c.Weights == compute.BF16DP {
 		return nil, fmt.Errorf("devices: weights as bf16dp are for the CPU, %s has bf16", n)
+	}
+	if c.ActPlanes == 1 && c.Weights != compute.BF16 {
+		return nil, fmt.Errorf("devices: --act-planes 1 is for weights in bf16: --dtype bf16 makes them so")
 	}
 	return k.open(ordinal, c)
 }

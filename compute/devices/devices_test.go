@@ -84,7 +84,7 @@ func TestOpen(t *testing.T) {
 	for _, c := range []struct {
 		name Name
 		Config
-	}{{CPU, Config{TrainBF16: true}}, {CPU, Config{Threads: 1 << 30}}, {"cuda:0", Config{ActBits: 8}}, {"cuda:0", Config{Weights: compute.BF16DP}}, {"cuda:4096", Config{}}} {
+	}{{CPU, Config{TrainBF16: true}}, {CPU, Config{Threads: 1 << 30}}, {CPU, Config{ActPlanes: 1, Weights: compute.BF16}}, {"cuda:0", Config{ActPlanes: 1}}, {"cuda:0", Config{ActBits: 8}}, {"cuda:0", Config{Weights: compute.BF16DP}}, {"cuda:4096", Config{}}} {
 		if d, err := Open(c.name, c.Config); err == nil {
 			t.Errorf("%s opens with %+v", c.name, c.Config)
 			d.Close()

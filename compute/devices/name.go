@@ -227,6 +227,31 @@ type ActBits int
 // OfQ8 returns the bits that activations have beside q8 weights.
 func (b *ActBits) OfQ8() ActBits { return cmp.Or(*b, 16) }
 
+// PlanesHelp is the help of --act-planes.
+const PlanesHelp = "on a CUDA device with --dtype bf16, bfloat16 planes of the activations that weights are multiplied by: 2 for 16 bits, or 1 for 8 and half of the work of reading prompts and labelling; bits of results depend on it"
+
+// ActPlanes is the number of bfloat16 planes of the activations that bf16 weights are multiplied by on a GPU: 1, or 2, which 0
+// stands for. It is the value of a command's flag.
+type ActPlanes int
+
+// Type names the kind of value for the help of a flag.
+func (p *ActPlanes) Type() string { return "planes" }
+
+func (p *ActPlanes) String() string { return strconv.Itoa(cmp.Or(int(*p), 2)) }
+
+// Set reads a number of planes.
+func (p *ActPlanes) Set(s string) error {
+	switch s {
+	case "1":
+		*p = 1
+	case "2":
+		*p = 2
+	default:
+		return errors.New("want 1 or 2")
+	}
+	return nil
+}
+
 // Type names the kind of value for the help of a flag.
 func (b *ActBits) Type() string { return "bits" }
 

@@ -23,6 +23,7 @@ type machineOptions struct {
 	threads   int
 	device    devices.Name
 	actBits   devices.ActBits
+	actPlanes devices.ActPlanes
 	trainBF16 bool // training multiplies in bfloat16, which the CPU cannot
 }
 
@@ -39,6 +40,7 @@ func (o *machineOptions) flags(f *pflag.FlagSet) {
 	cli.CountVar(f, &o.Positions, "kv-positions", 2048, "KV cache positions, for all sequences together, that a CUDA device reserves when it loads the model, which fails if they do not fit (0: none); layers with a window reserve as much as one text of so many takes")
 	f.BoolVar(&o.AllowNonFinite, "allow-nonfinite", false, "load a model although weights are NaN, infinite or too large for --dtype")
 	o.precision(f)
+	f.Var(&o.actPlanes, "act-planes", devices.PlanesHelp)
 }
 
 // precision adds the flags that say how keys, values and activations are rounded.
@@ -133,5 +135,5 @@ func (o *machineOptions) openDevice(log *slog.Logger) (compute.Device, error) {
 }
 
 func (o *machineOptions) config(log *slog.Logger) devices.Config {
-	return devices.Config{Threads: o.threads, ActBits: int(o.actBits), Weights: compute.DType(o.DType), TrainBF16: o.trainBF16, Log: log}
+	return devices.Config{Threads: o.threads, ActBits: int(o.actBits), ActPlanes: int(o.actPlanes), Weights: compute.DType(o.DType), TrainBF16: o.trainBF16, Log: log}
 }

@@ -9,7 +9,6 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
-	"talf/checkpoints"
 	"talf/data"
 	"talf/data/corpus"
 	"talf/internal/cli"
@@ -21,7 +20,7 @@ import (
 func newPreprocess(a *app) *cobra.Command {
 	c := preprocess.Default()
 	var dir string
-	on := placement{dtype: checkpoints.Auto}
+	on := placement{machineOptions: defaultMachine()}
 	var asJSON bool
 	re := regeneration{sample: sample.Greedy(), server: remote.Default()}
 	var talk chatOptions

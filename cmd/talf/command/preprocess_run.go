@@ -21,9 +21,8 @@ import (
 
 // A placement says on which devices the target labels.
 type placement struct {
-	threads                int
+	machineOptions
 	devices                devices.Names
-	dtype                  checkpoints.DType
 	cublas                 bool // may be used
 	rowsGiven, tokensGiven bool // by the user: not to be chosen
 }
@@ -32,7 +31,8 @@ func (o *placement) flags(f *pflag.FlagSet) {
 	threadsVar(f, &o.threads)
 	f.Var(&o.devices, "device", devices.HelpAll())
 	f.BoolVar(&o.cublas, "cublas", true, "on a CUDA device, let cuBLAS compute large products where it is found")
-	f.Var(&o.dtype, "dtype", dtypeHelp())
+	f.Var(&o.DType, "dtype", dtypeHelp())
+	f.Var(&o.actPlanes, "act-planes", devices.PlanesHelp)
 }
 
 // open loads a copy of the model in dir onto every device and reports what computes it. The
@@ -42,8 +42,6 @@ func (o *placement) open(log *slog.Logger, c *preprocess.Config, dir string) (al
 	if err != nil {
 		return nil, "", nil, fmt.Errorf("--device: %w", err)
 	}
-	machine := defaultMachine()
-	machine.threads, machine.DType = o.threads, o.dtype
 	if on[0].Remote() {
 		if !o.rowsGiven {
 			c.Rows = preprocess.DeviceRows
@@ -51,7 +49,7 @@ func (o *placement) open(log *slog.Logger, c *preprocess.Config, dir string) (al
 		if !o.tokensGiven {
 			c.Tokens = preprocess.DeviceTokens
 		}
-		machine.Rows, machine.LogitRows, machine.Positions = c.Rows, c.Rows, c.Tokens
+		o.Rows, o.LogitRows, o.Positions = c.Rows, c.Rows, c.Tokens
 	}
 	var undo []func()
 	closeAll = func() {
@@ -60,15 +58,15 @@ func (o *placement) open(log *slog.Logger, c *preprocess.Config, dir string) (al
 		}
 	}
 	for _, d := range on {
-		machine.device = d
-		m, closeModel, err := openModelAs(log, dir, &machine)
+		o.device = d
+		m, closeModel, err := openModelAs(log, dir, &o.machineOptions)
 		if err != nil {
 			closeAll()
 			return nil, "", nil, err
 		}
 		all, undo = append(all, m), append(undo, closeModel)
 	}
-	return all, preprocess.Arithmetic(all[0], o.dtype != checkpoints.Auto), closeAll, nil
+	return all, preprocess.Arithmetic(all[0], o.DType != checkpoints.Auto), closeAll, nil
 }
 
 // preprocess labels c's files with the model in dir.

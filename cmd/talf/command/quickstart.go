@@ -51,7 +51,7 @@ You can interrupt it at any point: run it again and it continues. Everything is 
 type quickTools struct{ a *app }
 
 func (q *quickTools) Label(ctx context.Context, c preprocess.Config, dir string) error {
-	_, err := q.a.preprocess(ctx, c, dir, placement{dtype: checkpoints.Auto, cublas: true}, &regeneration{}, chatOptions{})
+	_, err := q.a.preprocess(ctx, c, dir, placement{machineOptions: defaultMachine(), cublas: true}, &regeneration{}, chatOptions{})
 	return err
 }
 

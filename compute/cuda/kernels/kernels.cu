@@ -1068,5 +1068,6 @@ KERNEL BOUNDS(128) void move_slots(const MoveArgs a) {
 
 #include "attend.cu"
 #include "staged.cu"
+#include "single.cu"
 #include "label.cu"
 #include "train.cu"

@@ -42,12 +42,12 @@ KERNEL BOUNDS(256) void unpack_f32(const UnpackArgs a) {
   }
 }
 
-// ---- rows, normalised, as two bfloat16 planes [rows][ld], x ≈ hi + lo: one row a
-// block
+// ---- rows, normalised, as two bfloat16 planes [rows][ld], x ≈ hi + lo, or without lo as one: one
+// row a block
 
 struct PlaneArgs {
   NormArgs norm; // dst is the plane hi
-  u16 *lo;
+  u16 *lo;       // or null
   i64 ld;
 };
 KERNEL BOUNDS(256) void planes(const PlaneArgs a) {
@@ -58,7 +58,7 @@ KERNEL BOUNDS(256) void planes(const PlaneArgs a) {
     float x0 = k < width ? n.at(k) : 0, x1 = k + 1 < width ? n.at(k + 1) : 0;
     u32 hi = pack2(x0, x1);
     *(u32 *)((u16 *)a.norm.dst + r * a.ld + k) = hi;
-    *(u32 *)(a.lo + r * a.ld + k) = pack2(x0 - low2(hi), x1 - high2(hi));
+    if (a.lo) *(u32 *)(a.lo + r * a.ld + k) = pack2(x0 - low2(hi), x1 - high2(hi));
   }
 }
 

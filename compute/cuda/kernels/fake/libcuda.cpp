@@ -57,6 +57,8 @@ static std::map<std::string, Kernel> kernels = {
     ROW(linear_q8_32, LinearArgs),   ROW(linear_q8_64, LinearArgs),   ROW(swiglu, SwigluArgs),
     ROW(staged_bf16_16, LinearArgs), ROW(staged_bf16_32, LinearArgs), ROW(staged_bf16_64, LinearArgs),
     ROW(staged_q8_16, LinearArgs),   ROW(staged_q8_32, LinearArgs),   ROW(staged_q8_64, LinearArgs),
+    ROW(round_rows, NormArgs),       ROW(single_bf16_16, LinearArgs), ROW(single_bf16_64, LinearArgs),
+    ROW(single_bf16_128, LinearArgs), ROW(single_bf16_256, LinearArgs),
     ROW(topk_pieces, TopArgs),       ROW(topk_merge, TopArgs),        ROW(choose, ChooseArgs),       ROW(prepare_f32, PrepareArgs),   ROW(prepare_bf16, PrepareArgs),
     ROW(paths, PathsArgs),           ROW(attend_f32, AttendArgs),     ROW(attend_bf16_16, AttendArgs),
     ROW(attend_bf16_64, AttendArgs),
