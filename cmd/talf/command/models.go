@@ -57,7 +57,7 @@ func threadsVar(f *pflag.FlagSet, threads *int) {
 // dtypeHelp is the help of --dtype in commands that load a model.
 func dtypeHelp() string {
 	return "type of the weights in memory: " + checkpoints.DTypeNames() + ", or auto: q8 if they are stored as q8, else f32; on a CUDA device bf16 if all are stored as bf16. " +
-		"bf16dp is bf16 whose products round activations to bf16 as well: faster with VDPBF16PS (talf doctor), less exact, and on the CPU alone"
+		"bf16dp is bf16 whose products round activations to bf16 as well: less exact, on the CPU alone, and where that has VDPBF16PS (talf doctor) perhaps faster"
 }
 
 // openModelAs opens the device that o names and loads a model directory onto it. The
