@@ -151,6 +151,7 @@ func (a *app) bench(ctx context.Context, o *benchOptions) (*paper.Report, error)
 	if err != nil {
 		return nil, usageError(err)
 	}
+	o.once = o.parts // what it records
 	r, err := a.openRig(ctx, &o.rigOptions)
 	if err != nil {
 		return nil, err

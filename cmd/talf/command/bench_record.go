@@ -59,6 +59,7 @@ methods that learn from the model's rows of rejected nodes or of the prompt.`,
 }
 
 func (a *app) record(ctx context.Context, o *benchOptions, rc replay.Config, out string, f *durable.File) error {
+	o.once = true
 	r, err := a.openRig(ctx, &o.rigOptions)
 	if err != nil {
 		return err

@@ -14,19 +14,18 @@ import (
 
 // A rigOptions holds the flags for the models and prompts of bench, bench record and eval.
 type rigOptions struct {
-	decode       decodeOptions
-	force        bool
-	heads        []string // CKPT or NAME=CKPT
-	drafts       []string // DIR or NAME=DIR
-	prompts      []string // FILE or NAME=FILE
-	template     string
-	chat         chatOptions
-	limit        int
-	split        string
-	over         string // what heads are conditioned on
-	promptTokens int
-	temperatures []float64
-	seeds        []uint
+	decode              decodeOptions
+	force               bool
+	heads               []string // CKPT or NAME=CKPT
+	drafts              []string // DIR or NAME=DIR
+	prompts             []string // FILE or NAME=FILE
+	chat                chatOptions
+	template, split     string
+	over                string // what heads are conditioned on
+	limit, promptTokens int
+	once                bool // texts end where the target would read them again
+	temperatures        []float64
+	seeds               []uint
 }
 
 func (o *rigOptions) flags(f *pflag.FlagSet) {
@@ -119,7 +118,7 @@ func (a *app) openRig(ctx context.Context, o *rigOptions) (_ *loadedRig, err err
 		if err != nil {
 			return nil, err
 		}
-		cut, room, err := r.AddSet(ctx, f.Name, in, rig.Limits{Prompts: o.limit, Tokens: o.promptTokens, Answer: o.decode.MaxTokens, Split: part})
+		cut, room, err := r.AddSet(ctx, f.Name, in, rig.Limits{Prompts: o.limit, Tokens: o.promptTokens, Answer: o.decode.MaxTokens, Once: o.once, Split: part})
 		if err != nil {
 			return nil, err
 		}

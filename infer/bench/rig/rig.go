@@ -156,9 +156,10 @@ func (r *Rig) Hold(c *bench.Config, f constrain.Format) (err error) {
 
 // Limits bound the prompts of a set. 0 means no limit, except for Answer.
 type Limits struct {
-	Prompts int // of a set
-	Tokens  int // of a prompt, counted from its beginning
-	Answer  int // tokens that the model needs room for
+	Prompts int  // of a set
+	Tokens  int  // of a prompt, counted from its beginning
+	Answer  int  // tokens that the model needs room for
+	Once    bool // a text ends where the target would read all of it again (infer.Shape's Switch), as what is recorded does
 	Split   prompts.Split
 }
 
@@ -167,7 +168,11 @@ type Limits struct {
 // returns the number of such prompts, and the room for tokens.
 func (r *Rig) AddSet(ctx context.Context, name string, in *prompts.Set, l Limits) (cut, room int, err error) {
 	set := bench.Set{Name: name}
-	room = r.Model.Spec().MaxPos - l.Answer
+	shape := r.Engine.Target.Shape()
+	if l.Once {
+		shape = shape.Unswitched()
+	}
+	room = shape.MaxLen - l.Answer
 	taken := 0
 	for i := range in.Prompts {
 		p := &in.Prompts[i]

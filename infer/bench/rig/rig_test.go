@@ -10,6 +10,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"talf/data/corpus"
+	"talf/infer"
 	"talf/infer/bench"
 	"talf/infer/bench/paper"
 	"talf/infer/bench/rig"
@@ -91,6 +92,29 @@ func TestPromptsAreCutAtEitherEnd(t *testing.T) {
 	if r.Chats {
 		t.Error("no chat template wrote these")
 	}
+
+	// Where texts are read again, only what is recorded ends there.
+	r.Engine.Target = switching{r.Engine.Target, 5}
+	for once, kept := range map[bool]int{false: len(ids), true: 4} {
+		if _, _, err := r.AddSet(t.Context(), "once", set, rig.Limits{Answer: 1, Prompts: 1, Once: once}); err != nil {
+			t.Fatal(err)
+		}
+		if got := r.Sets[len(r.Sets)-1].Prompts[0].Tokens; !slices.Equal(got, ids[len(ids)-kept:]) {
+			t.Errorf("recorded %v: a prompt of %v, want the last %d of %v", once, got, kept, ids)
+		}
+	}
+}
+
+// A switching target reads texts of more than at tokens again.
+type switching struct {
+	infer.Target
+	at int
+}
+
+func (s switching) Shape() infer.Shape {
+	shape := s.Target.Shape()
+	shape.Switch = s.at
+	return shape
 }
 
 // The settings of a log change with what the models compute and everything else that decides
