@@ -6,6 +6,7 @@ import (
 
 	"talf/model/arch"
 	"talf/model/identity"
+	"talf/model/internal/stored"
 	"talf/model/safetensors"
 )
 
@@ -13,7 +14,7 @@ import (
 func (m *Model) Function() *identity.Function {
 	if m.function == nil {
 		f := &identity.Function{
-			Model: IdentityOf(m.spec, m.set), Weights: lower(m.opt.DType), KV: lower(m.opt.KV),
+			Model: IdentityOf(m.spec, m.set), Weights: stored.Name(m.opt.DType, m.opt.kept), KV: lower(m.opt.KV),
 			Arithmetic: cmp.Or(m.dev.Arithmetic(), "cpu"),
 		}
 		if rounding := m.dev.Abilities().Rounding; rounding != nil {

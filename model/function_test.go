@@ -6,6 +6,7 @@ import (
 	"talf/compute"
 	"talf/compute/cpu"
 	"talf/compute/cpu/kern"
+	"talf/internal/golden"
 	"talf/model"
 	"talf/model/modeltest"
 )
@@ -48,6 +49,23 @@ func TestTheFunctionIsHowAModelIsComputed(t *testing.T) {
 	} {
 		if got := m.Function().Against(base).Since("it was made"); got != want {
 			t.Errorf("%q, want %q", got, want)
+		}
+	}
+}
+
+// Earlier releases rounded Q6_K to q8 beside 4-bit weights and called that q4. What they made is not what a model computes whose
+// Q6_K is kept; one without any is as it was.
+func TestQ6KThatIsKeptIsAPartOfTheFunction(t *testing.T) {
+	for name, want := range map[string]string{"llama3-Q4_K_M": "q4 with Q6_K", "qwen2-Q4_0": "q4"} {
+		m := fourBit(t, golden.File(t, "gguf/"+name+".gguf"), kern.Best(), 1, 16, compute.Q4)
+		f := m.Function()
+		if f.Weights != want {
+			t.Errorf("%s: weights are %q, want %q", name, f.Weights, want)
+		}
+		old := *f
+		old.Weights = "q4"
+		if same := f.Against(&old) == nil; same != (want == "q4") || same != (f.Hash() == old.Hash()) {
+			t.Errorf("%s: passes for what an earlier release made as q4: %v", name, same)
 		}
 	}
 }

@@ -41,7 +41,7 @@ type Model struct {
 // A Function identifies what a loaded model computes, bit for bit.
 type Function struct {
 	Model
-	Weights     string // type in memory: "f32", "bf16", "bf16dp", "q8" or "q4"
+	Weights     string // type in memory: "f32", "bf16", "bf16dp", "q8", "q4" or "q4 with Q6_K"
 	KV          string // type of keys and values
 	Activations string // what products round them to; "" if the device has only one way
 	Arithmetic  string // of the device: "cpu" or, for example, "cuda sm_90"

@@ -2,6 +2,10 @@
 package stored
 
 import (
+	"maps"
+	"slices"
+	"strings"
+
 	"talf/compute"
 	"talf/model/ggml"
 	"talf/model/safetensors"
@@ -36,4 +40,13 @@ func Kept(set *safetensors.Set) map[string]compute.Kept {
 		}
 	}
 	return kept
+}
+
+// Name names the type of packed weights, of which some are kept, in the identity of a function. Q4 keeps Q6_K, too: "q4" alone is
+// what earlier releases called files whose Q6_K they rounded to Q8.
+func Name(as compute.DType, kept map[string]compute.Kept) string {
+	if as == compute.Q4 && slices.Contains(slices.Collect(maps.Values(kept)), compute.SixBit) {
+		return "q4 with Q6_K"
+	}
+	return strings.ToLower(as.String())
 }
