@@ -6,16 +6,26 @@ import (
 	"talf/compute"
 )
 
+// revisions are the versions of the bits of a type's products and attention, unless they are the first. A number grows whenever
+// such bits change, so that a run that an older release began is not resumed with others.
+//
+//	bf16, 2: attention on tensor cores, and longer chunks of the LM head's rows
+var revisions = map[string]int{"bf16": 2}
+
 // Arithmetic names what trains on dev, where matrices are multiplied in the type math, if
 // its last bits are not the CPU's; else it is "". Several such devices that train together are named by
 // their number: each sums the gradients of its own batches before the sum over all of them.
 func Arithmetic(dev compute.Device, math string, devices int) string {
 	on := dev.Arithmetic()
-	switch {
-	case on == "":
+	if on == "" {
 		return ""
-	case devices > 1:
-		return fmt.Sprintf("%s %s, %d devices", on, math, devices)
 	}
-	return on + " " + math
+	on += " " + math
+	if r := revisions[math]; r > 0 {
+		on += fmt.Sprintf(" (version %d)", r)
+	}
+	if devices > 1 {
+		on += fmt.Sprintf(", %d devices", devices)
+	}
+	return on
 }

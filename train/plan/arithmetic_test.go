@@ -15,15 +15,21 @@ type other struct {
 func (b other) Arithmetic() string { return b.name }
 
 func TestOnlyArithmeticUnlikeTheCPUsIsNamed(t *testing.T) {
-	for name, want := range map[string]string{"": "", "cuda sm_90": "cuda sm_90 bf16"} {
-		if got := Arithmetic(other{name: name}, "bf16", 1); got != want {
-			t.Errorf("device %q: %q, want %q", name, got, want)
+	for _, c := range []struct{ name, math, want string }{
+		{"", "f32", ""},
+		{"", "bf16", ""},
+		{"cuda sm_90", "f32", "cuda sm_90 f32"},
+		// "cuda sm_90 bf16" has other bits: attention was in f32.
+		{"cuda sm_90", "bf16", "cuda sm_90 bf16 (version 2)"},
+	} {
+		if got := Arithmetic(other{name: c.name}, c.math, 1); got != c.want {
+			t.Errorf("device %q, %s: %q, want %q", c.name, c.math, got, c.want)
 		}
-		if want != "" {
-			want += ", 4 devices"
+		if c.want != "" {
+			c.want += ", 4 devices"
 		}
-		if got := Arithmetic(other{name: name}, "bf16", 4); got != want {
-			t.Errorf("four devices %q: %q, want %q", name, got, want)
+		if got := Arithmetic(other{name: c.name}, c.math, 4); got != c.want {
+			t.Errorf("four devices %q, %s: %q, want %q", c.name, c.math, got, c.want)
 		}
 	}
 }
