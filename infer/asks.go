@@ -18,6 +18,7 @@ type sourceAsks struct {
 	later  bool // what nobody asks about is not to be read
 	read   int  // committed tokens that the last pass has read, if the source says so
 	left   int  // steps since a pass
+	behind bool // the last pass that nobody asked for had something to read
 }
 
 func (e *Engine) asksOf(src Source) *sourceAsks {
@@ -40,14 +41,14 @@ func (e *Engine) postpones(src Source, seqs []*Sequence) bool {
 }
 
 // unreadSteps is how many steps a source that postpones its reading may go without a pass. It bounds what waits, and a
-// few tokens more do no harm.
+// few tokens more do no harm. A source that exceeds its bound then has one in each step until it does not.
 const unreadSteps = 64
 
 // unread reports whether a source that nobody asks in this step has a pass nevertheless, to read what was committed. It
 // takes time from a step that is otherwise plain decoding, so a source that postpones its reading has few.
 func (e *Engine) unread(q *sourceAsks, seqs []*Sequence) bool {
 	q.left++
-	if _, ok := q.source.(Postponer); ok && q.left < unreadSteps && e.postpones(q.source, seqs) &&
+	if _, ok := q.source.(Postponer); ok && q.left < unreadSteps && !q.behind && e.postpones(q.source, seqs) &&
 		!slices.ContainsFunc(seqs, func(s *Sequence) bool { return s.req.Source == q.source && s.prefilling() }) {
 		return false
 	}

@@ -140,3 +140,74 @@ func TestTheTimeOfTookIsTheDraftersOwn(t *testing.T) {
 		}
 	}
 }
+
+// A hoarding source postpones its reading until more than bound tokens wait, and then reads one sequence's, 40 tokens a pass.
+type hoarding struct {
+	drafttest.Source
+	waits       map[infer.SeqID]int
+	bound, most int // tokens that may wait, and that did
+	read        int
+}
+
+func (*hoarding) Postpone(bool)                {}
+func (h *hoarding) Backlog(id infer.SeqID) int { return h.waits[id] }
+func (h *hoarding) Read() int                  { return h.read }
+
+func (h *hoarding) waiting() (id infer.SeqID, n int) {
+	for i, w := range h.waits {
+		if n += w; w > h.waits[id] || w == h.waits[id] && i < id {
+			id = i
+		}
+	}
+	return id, n
+}
+
+func (h *hoarding) Commit(id infer.SeqID, p infer.Proposal, v infer.Verdict, s infer.Scores) error {
+	h.waits[id] += len(v.Path)
+	_, n := h.waiting()
+	h.most = max(h.most, n)
+	return h.Source.Commit(id, p, v, s)
+}
+
+func (h *hoarding) Rows(ctx context.Context, asks []infer.Ask) ([]infer.Row, error) {
+	h.read = 0
+	if id, n := h.waiting(); n > h.bound {
+		h.read = min(40, h.waits[id])
+		h.waits[id] -= h.read
+	}
+	return h.Source.Rows(ctx, asks)
+}
+
+// A source that postpones its reading keeps its own bound on what waits, however many sequences share it: while a pass
+// that nobody asked for has something to read, the next step has one, too.
+func TestWhatWaitsForASourceIsBounded(t *testing.T) {
+	const many, tokens = 12, 400
+	world := &drafttest.Target{Table: drafttest.Table{Seed: 4, Vocab: 9, Order: 2, Sharp: 2}, MaxLen: 500}
+	e := &infer.Engine{Target: world, Config: infer.Default()}
+	src := &hoarding{Source: drafttest.Source{Target: world}, waits: map[infer.SeqID]int{}, bound: 100}
+	var seqs []*infer.Sequence
+	for i := range many {
+		req := plainRequest(t, int32(i%9), 2, 3)
+		req.MaxTokens, req.NoEOS, req.Drafter, req.Source = tokens, true, &rester{rounds: 31}, src
+		s, err := e.Open(req)
+		if err != nil {
+			t.Fatal(err)
+		}
+		seqs = append(seqs, s)
+	}
+	for range tokens + 8 {
+		if err := e.Step(t.Context(), seqs); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, s := range seqs {
+		if s.Err() != nil || len(s.Tokens()) != tokens {
+			t.Fatalf("%d tokens, %v", len(s.Tokens()), s.Err())
+		}
+		e.Close(s)
+	}
+	// Between two passes there are 64 steps.
+	if most := src.bound + 65*many; src.most > most {
+		t.Errorf("%d tokens waited, want at most %d", src.most, most)
+	}
+}

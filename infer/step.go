@@ -283,6 +283,7 @@ func (e *Engine) draftAll(ctx context.Context, seqs []*Sequence, pass *Pass) (ti
 			if err != nil {
 				return 0, err
 			}
+			q.behind = !asked && q.read > 0
 			answered := e.now()
 			took := answered.Sub(start)
 			spent += took
