@@ -301,3 +301,55 @@ func TestCandidatesMaySleepThroughARoundThatIsBegunAgain(t *testing.T) {
 		t.Error("candidates slept through no round that they had grown trees for")
 	}
 }
+
+// alike are scores of which every row has the same tokens.
+type alike struct{ infer.Scores }
+
+func (alike) TopK(_, k int) []infer.Candidate {
+	all := make([]infer.Candidate, k)
+	for i := range all {
+		all[i] = infer.Candidate{Token: int32(i), LogProb: -1}
+	}
+	return all
+}
+
+func (alike) Rank(dst []int32, _, k int) []int32 {
+	for i := range k {
+		dst = append(dst, int32(i))
+	}
+	return dst
+}
+
+// Drafters with tables say how large these are, but for those that all requests share: auto keeps none that are large for another request.
+func TestDraftersSayHowLargeTheirTablesAre(t *testing.T) {
+	const rounds = 3000
+	prompt := make([]int32, 2000)
+	for i := range prompt {
+		prompt[i] = int32(i)
+	}
+	for spec, want := range map[string]int{ // bytes, at least
+		"pld": 4 * rounds, "suffix": 4 * rounds, "lookahead:prompt=on": 4 * rounds,
+		"recycle:rows": 64 * rounds, "goose:harvest=rounds": 2 * 80 * rounds, "isotropic": 64 * rounds, "fuse": 2 * 80 * rounds,
+		"goose:table=keep": 4 * rounds,
+	} {
+		d := open(t, spec, draft.Env{}).New()
+		sized, ok := d.(interface{ Bytes() int })
+		if !ok {
+			t.Errorf("%s does not say how large it is", spec)
+			continue
+		}
+		if err := d.Start(prompt); err != nil {
+			t.Fatal(err)
+		}
+		for i := range rounds {
+			at := len(prompt) - 1 + i
+			p := infer.Proposal{Tree: tree.New(int32(at), 1), Pos: at, MaxNodes: 9, MaxDepth: 9}
+			if err := d.Observe(p, infer.Verdict{Path: []int{0}, Next: int32(at + 1)}, alike{}); err != nil {
+				t.Fatal(spec, err)
+			}
+		}
+		if n := sized.Bytes(); n < want || strings.Contains(spec, "keep") && n > 2*80*rounds {
+			t.Errorf("%s: %d bytes after %d rounds, want %d or more, and not those of a table that is kept", spec, n, rounds, want)
+		}
+	}
+}

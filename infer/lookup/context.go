@@ -48,6 +48,15 @@ func (c *Context) Reset() {
 	}
 }
 
+// Bytes returns the memory that c uses.
+func (c *Context) Bytes() int {
+	n := 4 * cap(c.tokens)
+	for i := range c.grams {
+		n += 4 * (len(c.grams[i].slots) + cap(c.grams[i].before))
+	}
+	return n
+}
+
 // Len returns the number of tokens.
 func (c *Context) Len() int { return len(c.tokens) }
 

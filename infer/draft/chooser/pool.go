@@ -43,10 +43,13 @@ func (s *shared) give(c *chooser) {
 	}
 }
 
+// A sizer is a drafter that says how much memory the tables of its sequence take.
+type sizer interface{ Bytes() int }
+
 // bytes returns the memory of the candidates' tables, of those who say so.
 func (a *chooser) bytes() (n int) {
 	for _, c := range a.all {
-		if d, ok := c.d.(interface{ Bytes() int }); ok {
+		if d, ok := c.d.(sizer); ok {
 			n += d.Bytes()
 		}
 	}

@@ -95,6 +95,9 @@ func (d *Drafter) Start(prompt []int32) error {
 	return nil
 }
 
+// Bytes returns about how much memory the n-grams take.
+func (d *Drafter) Bytes() int { return d.pool.bytes() }
+
 // follow puts the n-gram that ends with t, the next token, into the pool.
 func (d *Drafter) follow(t int32) {
 	if len(d.past) == d.cfg.N {

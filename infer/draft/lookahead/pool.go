@@ -23,6 +23,9 @@ func (q *pool) clear() {
 	q.keys, q.n, q.grams, q.hand = q.keys[:0], q.n[:0], q.grams[:0], 0
 }
 
+// bytes returns about how much memory q uses: up to 16 bytes of a map for a first token, half of them free.
+func (q *pool) bytes() int { return 4*(cap(q.keys)+cap(q.n)+cap(q.grams)) + 32*len(q.slots) }
+
 // count returns how many n-grams begin with first.
 func (q *pool) count(first int32) int {
 	if s, ok := q.slots[first]; ok {

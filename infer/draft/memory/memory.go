@@ -51,6 +51,15 @@ func (m *Memory) Start(prompt []int32) error {
 	return nil
 }
 
+// Bytes returns the memory of the sequence's own table and index. A table that outlives the sequence is not its own.
+func (m *Memory) Bytes() int {
+	n := m.Context.Bytes()
+	if m.Table != nil && !m.Table.Keep {
+		n += m.Table.Bytes()
+	}
+	return n
+}
+
 // Traits asks for the rows of the prompt if the table learns from them, and for those of a kept
 // prefix too unless the table outlives the sequence.
 func (m *Memory) Traits(origin func(n int) int, origins ...string) infer.Traits {

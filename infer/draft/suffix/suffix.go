@@ -145,6 +145,9 @@ func (d *Drafter) end() {
 	}
 }
 
+// Bytes returns the memory of what the sequence has, without the cache.
+func (d *Drafter) Bytes() int { return d.own.Bytes() }
+
 // Grow makes a tree of the better of the two drafts: that of the sequence itself and that of the
 // outputs of all.
 func (d *Drafter) Grow(p *infer.Proposal, _ []infer.Row, _ infer.Chance) ([]int, error) {
