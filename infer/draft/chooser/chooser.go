@@ -191,7 +191,7 @@ func (a *chooser) Traits() infer.Traits {
 	if a.traits.Took != nil {
 		return a.traits
 	}
-	t := infer.Traits{Keeps: true, Defers: true, Took: a.took, Rest: a.rest, Rested: a.rested, Origin: a.origin, End: a.end}
+	t := infer.Traits{Keeps: true, Defers: true, Took: a.took, Rest: a.rest, Rested: a.rested, Origin: a.origin, End: func() { _ = a.end() }}
 	for _, c := range a.all {
 		if c.traits.Harvest {
 			t.Harvest, t.Keeps = true, t.Keeps && c.traits.Keeps
@@ -214,8 +214,8 @@ func (a *chooser) Traits() infer.Traits {
 	return t
 }
 
-// end tells the candidates that the sequence has ended.
-func (a *chooser) end() {
+// end tells the candidates that the sequence has ended. An error of theirs has nobody to go to, but what they know is not whole.
+func (a *chooser) end() error {
 	a.shared.Lock()
 	a.catchUp()
 	a.shared.end(&a.account, a.drafted, a.earned)
@@ -230,14 +230,16 @@ func (a *chooser) end() {
 		}
 	}
 	a.shared.Unlock()
+	var err error
 	if slices.ContainsFunc(a.all, func(c *arm) bool { return c.traits.End != nil || c.traits.Keeps }) {
-		_ = a.wake() // what candidates keep for other sequences is whole; an error of theirs has nobody to go to
+		err = a.wake() // what candidates keep for other sequences is whole
 	}
 	for _, c := range a.all {
 		if c.traits.End != nil {
 			c.traits.End()
 		}
 	}
+	return err
 }
 
 // origin returns where the chosen candidate's node n comes from.

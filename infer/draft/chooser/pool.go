@@ -25,6 +25,7 @@ func (s *shared) take() *chooser {
 	defer s.Unlock()
 	if n := len(s.idle); n > 0 {
 		c := s.idle[n-1]
+		s.idle[n-1] = nil // it may become large, and not come back
 		s.idle = s.idle[:n-1]
 		return c
 	}
@@ -115,7 +116,11 @@ func (d *drafter) finish(p *infer.Proposal) error {
 
 func (d *drafter) rest() int { return d.c.rest() }
 
-func (d *drafter) rested(pos int, tokens []int32, work time.Duration) { d.c.rested(pos, tokens, work) }
+func (d *drafter) rested(pos int, tokens []int32, work time.Duration) {
+	c := d.in()
+	c.rested(pos, tokens, work)
+	c.busy = false
+}
 
 func (d *drafter) origin(n int) int { return d.c.origin(n) }
 
@@ -123,8 +128,7 @@ func (d *drafter) end() {
 	c := d.c
 	d.c = nil
 	sound := !c.busy
-	c.end()
-	if sound {
+	if c.end() == nil && sound {
 		d.shared.give(c)
 	}
 }

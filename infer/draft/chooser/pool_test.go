@@ -13,6 +13,7 @@ type hoarder struct {
 	listener
 	bytes int
 	fails bool
+	deaf  bool // it cannot be told of tokens
 }
 
 func (d *hoarder) Bytes() int { return d.bytes }
@@ -22,6 +23,13 @@ func (d *hoarder) Grow(*infer.Proposal, []infer.Row, infer.Chance) ([]int, error
 		panic("no")
 	}
 	return nil, nil
+}
+
+func (d *hoarder) Observe(p infer.Proposal, v infer.Verdict, s infer.Scores) error {
+	if d.deaf {
+		return errors.New("no")
+	}
+	return d.listener.Observe(p, v, s)
 }
 
 func (d *hoarder) Start(prompt []int32) error {
@@ -39,22 +47,24 @@ func TestChoosersServeOneSequenceAfterAnother(t *testing.T) {
 		prompt int
 		bytes  int
 		fails  bool
+		deaf   bool
 		want   int // choosers for two sequences, one after the other
 	}{
-		{"small", 3, idleBytes, false, 1},
-		{"a long prompt", idleText + 1, 0, false, 2},
-		{"large tables", 3, idleBytes + 1, false, 2},
-		{"one that panicked", 3, 0, true, 2},
-		{"one that did not start", 0, 0, true, 2},
+		{"small", 3, idleBytes, false, false, 1},
+		{"a long prompt", idleText + 1, 0, false, false, 2},
+		{"large tables", 3, idleBytes + 1, false, false, 2},
+		{"one that panicked", 3, 0, true, false, 2},
+		{"one that did not start", 0, 0, true, false, 2},
+		{"one that could not be told of a rest", 3, 0, false, true, 2},
 	} {
 		made := 0
 		of := New([]Candidate{{Name: "hoarder", New: func() infer.Drafter {
 			made++
-			return &hoarder{listener: listener{t: t}, bytes: x.bytes, fails: x.fails}
+			return &hoarder{listener: listener{t: t}, bytes: x.bytes, fails: x.fails, deaf: x.deaf}
 		}}}, false)
 		for range 2 {
 			d := of()
-			end := d.Traits().End
+			traits := d.Traits()
 			func() {
 				defer func() { _ = recover() }()
 				if err := d.Start(make([]int32, x.prompt)); err != nil {
@@ -62,14 +72,20 @@ func TestChoosersServeOneSequenceAfterAnother(t *testing.T) {
 				}
 				p := infer.Proposal{Tree: tree.New(0, 4), Pos: x.prompt - 1, MaxNodes: 4, MaxDepth: 3}
 				_, _ = d.Grow(&p, nil, nil)
+				traits.Rested(x.prompt-1, []int32{0, 0}, 0)
 			}()
-			end()
+			traits.End()
 		}
 		if made != x.want {
 			t.Errorf("%s: %d choosers were made for two sequences, want %d", x.name, made, x.want)
 		}
 		one, other := of(), of()
-		if one.Traits(); one.(*drafter).c == other.(*drafter).chooser() {
+		idle := one.(*drafter).shared.idle
+		one.Traits() // takes one
+		if len(idle) != 2-x.want || len(idle) > 0 && idle[0] != nil {
+			t.Errorf("%s: of %d choosers that wait one is still there when it serves a sequence", x.name, len(idle))
+		}
+		if one.(*drafter).c == other.(*drafter).chooser() {
 			t.Errorf("%s: two sequences have one chooser", x.name)
 		}
 	}
