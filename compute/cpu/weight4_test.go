@@ -196,6 +196,52 @@ func TestStackedMatricesKeepTheirIntegers(t *testing.T) {
 
 func four(y []float32, row int) []float32 { return y[row*64:][:64] }
 
+// Rows are what they are in a matrix of whole panels, for any number of rows, and whatever the memory of the last panel held.
+func TestALastPanelOf6BitsMayBeShort(t *testing.T) {
+	const in, n = 512, 19
+	r := rand.New(rand.NewPCG(53, 1))
+	whole := random4(r, 128, in, compute.SixBit)
+	x := make([]float32, n*in)
+	for i := range x {
+		x[i] = float32(r.NormFloat64())
+	}
+	for _, threads := range []int{1, 2, 3} {
+		d, err := cpu.New(cpu.Config{Class: kern.Best(), Threads: threads, ActBits: 16})
+		if err != nil {
+			t.Fatal(err)
+		}
+		q := d.Queue()
+		run := func(rows int) []float32 {
+			m := whole
+			m.Rows, m.Data = rows, m.Data[:rows*in/256*blocks4Len]
+			w, err := d.Pack(compute.Q4, m)
+			if err != nil {
+				t.Fatal(err)
+			}
+			src, err1 := d.Alloc(compute.F32, n, in)
+			dst, err2 := d.Alloc(compute.F32, n, rows)
+			if err1 != nil || err2 != nil {
+				t.Fatal(err1, err2)
+			}
+			q.Write(src, x)
+			q.Linear(dst, src, &compute.Linear{W: w}, compute.Store, n)
+			y := make([]float32, n*rows)
+			q.Read(y, dst, 0)
+			return y
+		}
+		want := run(whole.Rows)
+		for _, rows := range []int{1, 31, 33, 63, 97} {
+			got := run(rows)
+			for i := range n {
+				if !slices.Equal(got[i*rows:][:rows], want[i*whole.Rows:][:rows]) {
+					t.Errorf("%d threads, %d outputs: row %d is not that of whole panels", threads, rows, i)
+				}
+			}
+		}
+		d.Close()
+	}
+}
+
 // Zeros, infinite and NaN scales reach the products of their own output alone.
 func TestScalesThatAreNotNumbersStayInTheirOutput(t *testing.T) {
 	const in = 256

@@ -553,3 +553,57 @@ func TestPublishedFilesHaveTheSameKinds(t *testing.T) {
 		}
 	}
 }
+
+// Q6_K that is cut, of rows that are no whole blocks, or with scales that are no numbers is refused, whether its integers are kept
+// or not.
+func TestHostileQ6K(t *testing.T) {
+	good, err := os.ReadFile(golden.File(t, "gguf/llama3-Q4_K_M.gguf"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	load := func(path string, as compute.DType) error {
+		opt := model.Default()
+		opt.DType = as
+		m, err := model.Load(path, cpuDevice(t), opt)
+		if err == nil {
+			m.Close()
+		}
+		return err
+	}
+	const q6k = 14
+	for _, c := range []struct {
+		name   string
+		change func(x *gguftest.Tensor)
+		want   string
+	}{
+		{"as it is", func(*gguftest.Tensor) {}, ""},
+		{"a NaN scale", func(x *gguftest.Tensor) { copy(x.Data[208:], []byte{0, 0x7e}) }, "want a finite number"},
+		{"an infinite scale of the last block", func(x *gguftest.Tensor) {
+			copy(x.Data[x.Dims[0]/256*210*x.Dims[1]-2:], []byte{0, 0xfc})
+		}, "want a finite number"},
+		{"an infinite scale of zeros", func(x *gguftest.Tensor) {
+			clear(x.Data[192:208])
+			copy(x.Data[208:], []byte{0, 0x7c})
+		}, "want a finite number"},
+		{"no whole blocks", func(x *gguftest.Tensor) { x.Dims[0]-- }, "want a multiple of 256 for Q6_K"},
+		{"a row more than there is", func(x *gguftest.Tensor) { x.Dims[1]++ }, "inside"},
+		{"no rows", func(x *gguftest.Tensor) { x.Dims[1] = 0 }, "a dimension of 0"},
+		{"a product that is too large", func(x *gguftest.Tensor) { x.Dims[0], x.Dims[1] = 1<<40, 1<<40 }, "1099511627776"},
+	} {
+		f := gguftest.Read(slices.Clone(good))
+		i := slices.IndexFunc(f.Tensors, func(x gguftest.Tensor) bool { return x.Type == q6k })
+		if i < 0 {
+			t.Fatal("no tensor in Q6_K")
+		}
+		x := &f.Tensors[i]
+		x.Data = slices.Clone(x.Data)
+		c.change(x)
+		path := f.Write(t, "x.gguf")
+		for _, as := range []compute.DType{compute.Q4, compute.Q8} {
+			err := load(path, as)
+			if (err == nil) != (c.want == "") || err != nil && !strings.Contains(err.Error(), c.want) {
+				t.Errorf("%s, as %v: error %v, want %q", c.name, as, err, c.want)
+			}
+		}
+	}
+}

@@ -187,7 +187,7 @@ func TestStackedExpertsOfOtherShapesAreRefused(t *testing.T) {
 }
 
 // Matrices in blocks of 4-bit integers get their names and types, and what is not such blocks is refused.
-func TestBlocksOf4BitsAreStored(t *testing.T) {
+func TestBlocksThatQ4KeepsAreStored(t *testing.T) {
 	open := func(ts ...Tensor) (*Set, error) {
 		dir := t.TempDir()
 		if err := WriteFile(filepath.Join(dir, "model.safetensors"), nil, ts...); err != nil {
@@ -198,22 +198,24 @@ func TestBlocksOf4BitsAreStored(t *testing.T) {
 	u8 := func(name string, rows, cols int) Tensor {
 		return Tensor{Name: name, DType: "U8", Shape: []int{rows, cols}, Data: make([]byte, rows*cols)}
 	}
-	s, err := open(u8("a.weight_q4_k", 3, 288), u8("b.weight_q4_0", 2, 54))
+	s, err := open(u8("a.weight_q4_k", 3, 288), u8("b.weight_q4_0", 2, 54), u8("c.weight_q6_k", 5, 420))
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer s.Close()
-	for name, want := range map[string]string{"a.weight": "Q4_K [3 512]", "b.weight": "Q4_0 [2 96]"} {
+	for name, want := range map[string]string{"a.weight": "Q4_K [3 512]", "b.weight": "Q4_0 [2 96]", "c.weight": "Q6_K [5 512]"} {
 		x, ok := s.Tensor(name)
 		if got := fmt.Sprint(x.DType, " ", x.Shape); !ok || got != want || len(x.Data) != x.Size() {
 			t.Errorf("%s is %s of %d bytes, want %s", name, got, len(x.Data), want)
 		}
 	}
-	if len(s.Names()) != 2 {
+	if len(s.Names()) != 3 {
 		t.Errorf("names are %v", s.Names())
 	}
 	for want, ts := range map[string][]Tensor{
 		"whole blocks of 144 bytes":        {u8("a.weight_q4_k", 3, 280)},
+		"whole blocks of 210 bytes":        {u8("a.weight_q6_k", 3, 209)},
+		"which has the same weights":       {u8("a.weight_q6_k", 3, 210), u8("a.weight_q4_k", 3, 144)},
 		`"a.weight" is there beside`:       {u8("a.weight_q4_0", 3, 18), F32("a.weight", make([]float32, 96), 3, 32)},
 		`"a.weight_q4_0" is F32 of shape`:  {F32("a.weight_q4_0", make([]float32, 54), 3, 18)},
 		"want U8 of [rows][bytes], whole ": {{Name: "a.weight_q4_0", DType: "U8", Shape: []int{36}, Data: make([]byte, 36)}},
