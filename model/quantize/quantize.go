@@ -96,8 +96,8 @@ func quantized(set *safetensors.Set) string {
 		ints, ok := set.Describe(of)
 		return isScale && ok && ints.DType == "I8"
 	})
-	switch {
-	case q8 && len(model.Kept(set)) > 0:
+	switch file := set.Metadata()[safetensors.MetaFormat] != safetensors.FormatGGUF; {
+	case file && len(model.Kept(set)) > 0: // there need be no other integers
 		return "q4"
 	case q8:
 		return "q8"

@@ -392,4 +392,10 @@ func TestFourBitBlocksOfAFileAreKept(t *testing.T) {
 	if kept["Q4_K"] == 0 || kept["Q6_K"] == 0 {
 		t.Errorf("kept are %v, want some of Q4_K and of Q6_K", kept)
 	}
+	// Nothing else in it is of integers, and it is not to be rounded once more.
+	for _, as := range []compute.DType{compute.Q4, compute.Q8, compute.BF16} {
+		if _, err := Model(t.Context(), out, filepath.Join(t.TempDir(), "again"), as); err == nil || !strings.Contains(err.Error(), "q4 already") {
+			t.Errorf("again, as %v: %v, want an error that says q4 already", as, err)
+		}
+	}
 }
