@@ -171,7 +171,11 @@ func convert(ctx context.Context, set *safetensors.Set, to *durable.Dir, as comp
 		}
 		if made == nil {
 			r.Kept++
-			made = []piece{{Tensor: safetensors.Tensor{Name: t.Name, DType: t.DType, Shape: t.Shape}, from: t}}
+			same := piece{Tensor: safetensors.Tensor{Name: t.Name, DType: t.DType, Shape: t.Shape}, from: t}
+			if ggml.Blocks(t.DType) != nil && len(t.Shape) == 2 { // of a GGUF file: this file has no such type, and no value changes
+				same.DType = "F32"
+			}
+			made = []piece{same}
 		} else {
 			r.Matrices++
 		}
@@ -309,8 +313,11 @@ func (p *piece) kept(rows safetensors.Tensor) ([]byte, bool) {
 
 // encode converts rows x [n][cols].
 func (p *piece) encode(x []float32, n, cols int) []byte {
-	if p.DType == "BF16" {
+	switch p.DType {
+	case "BF16":
 		return safetensors.BF16(p.Name, x, n, cols).Data
+	case "F32":
+		return safetensors.F32(p.Name, x, n, cols).Data
 	}
 	if p.blocks != nil {
 		b := make([]byte, n*p.Shape[1])

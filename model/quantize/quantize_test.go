@@ -362,6 +362,53 @@ func TestFourBitModels(t *testing.T) {
 	}
 }
 
+// Matrices that no type of weights rounds, such as the up-projections of latent attention, are in blocks in GGUF files. They have the
+// values of these as float32.
+func TestBlocksThatAreNotRoundedBecomeFloats(t *testing.T) {
+	from, err := safetensors.OpenDir(golden.File(t, "gguf/llama3-Q4_K_M.gguf"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer from.Close()
+	how := plan{stored: map[string]bool{}}
+	types := map[string]int{}
+	for _, name := range from.Names() {
+		if x, _ := from.Describe(name); ggml.Blocks(x.DType) != nil && types[x.DType] == 0 {
+			how.stored[name], types[x.DType] = true, 1
+		}
+	}
+	if types["Q6_K"] == 0 || types["Q4_K"] == 0 {
+		t.Fatalf("types are %v", types)
+	}
+	for _, as := range []compute.DType{compute.Q8, compute.Q4, compute.BF16} {
+		out := filepath.Join(t.TempDir(), "out")
+		to, err := durable.NewDir(out)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := convert(t.Context(), from, to, as, chunk, how); err != nil {
+			t.Fatalf("as %v: %v", as, err)
+		}
+		if err := to.Commit(); err != nil {
+			t.Fatal(err)
+		}
+		set, err := safetensors.OpenDir(out)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer set.Close()
+		for name := range how.stored {
+			was, _ := from.Tensor(name)
+			is, _ := set.Tensor(name)
+			want, err1 := was.Float32s()
+			got, err2 := is.Float32s()
+			if is.DType != "F32" || err1 != nil || err2 != nil || !slices.Equal(got, want) {
+				t.Errorf("%s, %s with %v: is %s, or has other values: %v %v", name, was.DType, as, is.DType, err1, err2)
+			}
+		}
+	}
+}
+
 // The blocks of a GGUF file that q4 keeps are the same, byte for byte.
 func TestFourBitBlocksOfAFileAreKept(t *testing.T) {
 	path, out := golden.File(t, "gguf/llama3-Q4_K_M.gguf"), filepath.Join(t.TempDir(), "q4")
