@@ -331,17 +331,23 @@ func (a *chooser) every() int {
 	return every
 }
 
-// looks reports whether they do in this round: also if the output repeats what it had.
+// due reports whether this round is one of them.
+func (a *chooser) due() bool { return (a.rounds+1)%a.every() == 0 }
+
+// looks reports whether they do in this round: also if the output repeats what it had, and if one that was due has waited.
 func (a *chooser) looks() bool {
 	if a.meter.Level == 0 {
 		return true
 	}
-	due := (a.rounds+1)%a.every() == 0 || a.text != nil && a.text.run >= a.text.hint
+	due := a.owed || a.due() || a.text != nil && a.text.run >= a.text.hint
 	return due && a.shared.watch.Value(firstWatch, 1) <= a.funds()
 }
 
 // untilLook returns how many rounds there are before they do, if the output does not repeat anything.
 func (a *chooser) untilLook() int {
+	if a.owed {
+		return 0
+	}
 	every := a.every()
 	return (every - (a.rounds+1)%every) % every
 }

@@ -83,7 +83,9 @@ type request struct {
 	perToken  float64 // plain rounds that the target needed for a token of the prompt
 	sleep
 	plain    float64      // seconds of a plain round after the last one that was not slept through
-	looked   bool         // candidates without a draft model have grown their trees in this round
+	asked    bool         // in this round
+	looked   bool         // candidates without a draft model have grown their trees in it
+	owed     bool         // they were to do so in one in which the chooser was not asked, and have not since
 	steps    int          // passes of the draft model in this round
 	drew     *tree.Tree   // the chosen candidate's tree of them, nil while it is not finished
 	drewLive int          // of its nodes, those that may be accepted
@@ -261,6 +263,7 @@ func (a *chooser) Grow(p *infer.Proposal, rows []infer.Row, ch infer.Chance) ([]
 	a.shared.Lock()
 	defer a.shared.Unlock()
 	a.catchUp()
+	a.asked = true
 	a.chosen, a.left, a.backlog, a.steps, a.loan, a.drew = -1, p.MaxDepth+1, p.Backlog, 0, 0, nil
 	if a.meter.Level == 0 {
 		a.meter.Level = a.shared.level
@@ -517,6 +520,7 @@ func (a *chooser) took(t infer.Timing) {
 	a.shared.Lock()
 	defer a.shared.Unlock()
 	s := a.shared
+	a.owed = a.text != nil && !a.asked && (a.owed || a.due())
 	a.rounds++
 	s.length.Have += float64(a.round)
 	a.idle++
@@ -557,7 +561,7 @@ func (a *chooser) took(t infer.Timing) {
 	if a.looked && a.chosen < 0 && a.text != nil && a.text.run >= a.text.hint {
 		a.text.hint *= 2 // what is copied does not pay yet
 	}
-	a.chosen, a.looked, a.plain = -1, false, a.one()
+	a.chosen, a.asked, a.looked, a.plain = -1, false, false, a.one()
 	a.nap = a.naps()
 }
 

@@ -1056,3 +1056,65 @@ func TestChainsArePricedByQuickPasses(t *testing.T) {
 		}
 	}
 }
+
+// An eager listener counts how often it is to grow a tree.
+type eager struct {
+	listener
+	looks int
+}
+
+func (d *eager) Grow(p *infer.Proposal, _ []infer.Row, _ infer.Chance) ([]int, error) {
+	if p.MaxDepth > 0 {
+		d.looks++
+	}
+	return nil, nil
+}
+
+// Where a chooser is asked in one of sixteen rounds only, as beside many others that gain nothing, trees are looked at whichever of
+// sixteen it is: a look that is due in another round waits for the next one in which the chooser is asked.
+func TestALookThatIsDueWaitsUntilTheChooserIsAsked(t *testing.T) {
+	const rare, rounds = 16, 2000
+	for phase := range rare {
+		d := &eager{listener: listener{t: t}}
+		made := New([]Candidate{{Name: "eager", New: func() infer.Drafter { return d }}}, false)()
+		text := []int32{5, 6, 7}
+		if err := made.Start(text); err != nil {
+			t.Fatal(err)
+		}
+		traits := made.Traits()
+		from, left, begun := -1, 0, 0
+		for round := range rounds {
+			if round == rounds/4 {
+				begun = d.looks
+			}
+			pos, next := len(text)-1, int32(100+round)
+			text = append(text, next)
+			if left > 0 {
+				if left--; from < 0 {
+					from = pos
+				}
+				continue
+			}
+			if from >= 0 {
+				traits.Rested(from, text[from:pos+1], 0)
+				from = -1
+			}
+			p := infer.Proposal{Tree: tree.New(text[pos], 4), Pos: pos, MaxNodes: 4}
+			if round%rare == phase {
+				p.MaxDepth = 3
+				if _, err := made.Grow(&p, nil, nil); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if err := made.Observe(p, infer.Verdict{Path: []int{0}, Next: next}, nil); err != nil {
+				t.Fatal(err)
+			}
+			traits.Took(infer.Timing{Rows: 1, Nodes: 1, Verify: time.Millisecond, Overhead: 31 * time.Microsecond, Drafting: 31 * time.Microsecond})
+			left = traits.Rest()
+		}
+		traits.End()
+		if n := d.looks - begun; n < 16 || n > rounds/rare {
+			t.Errorf("asked in the rounds %d, %d, …: trees are looked at %d times in %d rounds", phase, phase+rare, n, rounds-rounds/4)
+		}
+	}
+}
