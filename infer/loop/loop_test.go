@@ -320,7 +320,7 @@ func TestTheQueueIsBounded(t *testing.T) {
 		time.Sleep(time.Minute - 1)
 		synctest.Wait()
 		full()
-		time.Sleep(1)
+		time.Sleep(time.Nanosecond)
 		synctest.Wait()
 		if st := l.Stats(); st.Running != 1 || st.Waiting != 1 || st.Expired != 1 {
 			t.Errorf("statistics after a minute: %+v", st)
