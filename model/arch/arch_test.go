@@ -335,8 +335,12 @@ func TestDocumentedArchitecturesMatchTheTable(t *testing.T) {
 		t.Fatal(err)
 	}
 	var got []string
-	for line := range strings.Lines(string(doc)) {
-		if rest, ok := strings.CutPrefix(line, "| `"); ok && !strings.HasPrefix(rest, "model_type") {
+	_, table, _ := strings.Cut(string(doc), "\n| `model_type`")
+	for line := range strings.Lines(table) {
+		if line == "\n" {
+			break
+		}
+		if rest, ok := strings.CutPrefix(line, "| `"); ok {
 			name, _, _ := strings.Cut(rest, "`")
 			got = append(got, name)
 		}
