@@ -12,8 +12,8 @@ import (
 
 // Deepen returns a model with the given number of layers that computes the same as the
 // model of spec and set but costs as much as a deeper one. The added layers are copies
-// of the model's own whose output projections are zero, so they add nothing to the
-// residual stream. The result is a cost model of a larger target: as with a large
+// of the model's own, the first one after the last, whose output projections are zero, so they add
+// nothing to the residual stream. The result is a cost model of a larger target: as with a large
 // target, a draft head takes a smaller share of a pass, while acceptance lengths stay
 // the same. The new set shares set's data.
 func Deepen(spec *arch.Spec, set *safetensors.Set, layers int) (*arch.Spec, *safetensors.Set, error) {
@@ -22,6 +22,8 @@ func Deepen(spec *arch.Spec, set *safetensors.Set, layers int) (*arch.Spec, *saf
 	}
 	deep := *spec
 	deep.Layers = layers
+	deep.Windows, deep.Unrotated = again(spec.Windows, layers), again(spec.Unrotated, layers)
+	deep.Mixture.Dense, deep.Delta.Layers = again(spec.Mixture.Dense, layers), again(spec.Delta.Layers, layers)
 	var out []safetensors.Tensor
 	for _, name := range set.Names() {
 		t, _ := set.Tensor(name)
@@ -45,7 +47,7 @@ func Deepen(spec *arch.Spec, set *safetensors.Set, layers int) (*arch.Spec, *saf
 			if !ok {
 				continue // no scales, or a tensor whose absence loading will report
 			}
-			if t.Role == arch.O || t.Role == arch.Down {
+			if toResidual(t.Role) {
 				if zeros[len(x.Data)] == nil {
 					zeros[len(x.Data)] = make([]byte, len(x.Data))
 				}
@@ -56,4 +58,26 @@ func Deepen(spec *arch.Spec, set *safetensors.Set, layers int) (*arch.Spec, *saf
 		}
 	}
 	return &deep, safetensors.Of(fmt.Sprintf("%s deepened to %d layers", set.Name, layers), out...), nil
+}
+
+// again returns one entry for each of n layers, where there are entries: those of the first layers
+// follow those of the last.
+func again[T any](of []T, n int) []T {
+	if of == nil {
+		return nil
+	}
+	out := make([]T, n)
+	for i := range out {
+		out[i] = of[i%len(of)]
+	}
+	return out
+}
+
+// toResidual reports whether the outputs of a tensor are added to the residual stream.
+func toResidual(r arch.Role) bool {
+	switch r {
+	case arch.O, arch.DeltaOut, arch.Down, arch.ExpertDown, arch.SharedDown:
+		return true
+	}
+	return false
 }
