@@ -117,6 +117,27 @@ func (g *gen) rowsAt(p, stride reg.GPVirtual, n int) (at func(r, disp int) opera
 	}, bases
 }
 
+// sums takes registers for n rows of cols vectors of outputs. outputs calls f with each and its place in C.
+func (g *gen) sums(n, cols int) (sum [][]reg.VecVirtual, outputs func(f func(m operand.Mem, v reg.VecVirtual))) {
+	sum = make([][]reg.VecVirtual, n)
+	for r := range sum {
+		for range cols {
+			sum[r] = append(sum[r], g.vec())
+		}
+	}
+	return sum, func(f func(m operand.Mem, v reg.VecVirtual)) {
+		p, ldc := g.ptr("c"), g.ptr("ldc")
+		for r := range sum {
+			for j, v := range sum[r] {
+				f(operand.Mem{Base: p, Disp: 4 * g.width * j}, v)
+			}
+			if r < n-1 {
+				g.ADDQ(ldc, p)
+			}
+		}
+	}
+}
+
 // zero clears registers.
 func (g *gen) zero(vs ...reg.VecVirtual) {
 	for _, v := range vs {
@@ -162,23 +183,7 @@ func (g *gen) gemm(n, cols int, bf16 bool) {
 		ldb = g.ptr("ldb")
 	}
 
-	sum := make([][]reg.VecVirtual, n)
-	for r := range sum {
-		for range cols {
-			sum[r] = append(sum[r], g.vec())
-		}
-	}
-	outputs := func(f func(m operand.Mem, v reg.VecVirtual)) {
-		p, ldc := g.ptr("c"), g.ptr("ldc")
-		for r := range sum {
-			for j, v := range sum[r] {
-				f(operand.Mem{Base: p, Disp: 4 * g.width * j}, v)
-			}
-			if r < n-1 {
-				g.ADDQ(ldc, p)
-			}
-		}
-	}
+	sum, outputs := g.sums(n, cols)
 	g.CMPB(g.addr(g.Param("acc")), operand.Imm(0))
 	g.JE(operand.LabelRef("zero"))
 	outputs(func(m operand.Mem, v reg.VecVirtual) { g.VMOVUPS(m, v) })

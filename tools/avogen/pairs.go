@@ -63,23 +63,7 @@ func (g *gen) gemmPairs(n, cols int) {
 			g.VPSLLD(operand.Imm(16), odd, odd)
 		}
 	}
-	sum := make([][]reg.VecVirtual, n)
-	for r := range sum {
-		for range cols {
-			sum[r] = append(sum[r], g.vec())
-		}
-	}
-	outputs := func(f func(m operand.Mem, v reg.VecVirtual)) {
-		p, ldc := g.ptr("c"), g.ptr("ldc")
-		for r := range sum {
-			for j, v := range sum[r] {
-				f(operand.Mem{Base: p, Disp: 4 * g.width * j}, v)
-			}
-			if r < n-1 {
-				g.ADDQ(ldc, p)
-			}
-		}
-	}
+	sum, outputs := g.sums(n, cols)
 	g.CMPB(g.addr(g.Param("acc")), operand.Imm(0))
 	g.JE(operand.LabelRef("zero"))
 	outputs(func(m operand.Mem, v reg.VecVirtual) { g.VMOVUPS(m, v) })
