@@ -65,6 +65,14 @@ type DeviceAbilities struct {
 	// such as "int16", where that depends on more than Device.Arithmetic: on how the
 	// device was opened, or on the class of processor. It decides bits of results.
 	Rounding func(weights DType) string
+	Training LibraryTrainer
+}
+
+// A LibraryTrainer may have been opened so that a library computes products of its TrainOps.
+type LibraryTrainer interface {
+	// TrainsWith names the library, such as "cuBLAS 12.8.4", which decides last bits of what is trained; "" is the
+	// device itself, and the error then says why.
+	TrainsWith() (by string, why error)
 }
 
 // A Releaser gives memory of a KV store back to the system. The store keeps its size.

@@ -35,12 +35,16 @@ func onEmulatedDevice(t *testing.T) bool {
 	if err != nil {
 		t.Fatal(err)
 	}
+	blas, err := cudatest.BLAS()
+	if err != nil {
+		t.Fatal(err)
+	}
 	args := []string{"-test.run=^" + t.Name() + "$", "-test.v"}
 	if testing.Short() {
 		args = append(args, "-test.short")
 	}
 	c := exec.Command(os.Args[0], args...)
-	c.Env = append(cudatest.Environ(os.Environ(), dir), env+"=1")
+	c.Env = append(cudatest.Environ(os.Environ(), dir+string(os.PathListSeparator)+blas), env+"=1")
 	out, err := c.CombinedOutput()
 	if err != nil {
 		t.Fatalf("%v\n%s", err, out)
@@ -59,6 +63,9 @@ func cudaTarget(t *testing.T, c cuda.Config) *model.Model {
 	t.Cleanup(func() { dev.Close() })
 	return tinyTarget(t, dev)
 }
+
+// byLibrary is a device whose products of training are all cuBLAS's, as far as it has them.
+func byLibrary(bf16 bool) cuda.Config { return cuda.Config{BF16: bf16, BLAS: true, BLASFrom: 1} }
 
 // curve trains and returns the log.
 func curve(t *testing.T, target *model.Model, set *data.Set, cfg Config, out string) []metric {
@@ -107,6 +114,8 @@ func TestCUDATrainsAsTheCPUDoes(t *testing.T) {
 		{"talf", "talf", cuda.Default(), 1e-5},
 		{"hass", "hass:top=2", cuda.Default(), 1e-5},
 		{"talf in bfloat16", "talf", cuda.Config{BF16: true}, 5e-2},
+		{"talf by cuBLAS", "talf", byLibrary(false), 1e-5},
+		{"talf in bfloat16 by cuBLAS", "talf", byLibrary(true), 5e-2},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			cfg := tinyConfig()
@@ -251,23 +260,33 @@ func TestCUDAContinuesWithTheSameBits(t *testing.T) {
 	if testing.Short() {
 		cfg.Rows = 32
 	}
-	whole, parts := filepath.Join(t.TempDir(), "whole"), filepath.Join(t.TempDir(), "parts")
-	curve(t, cudaTarget(t, cuda.Default()), set, cfg, whole)
+	run := func(c cuda.Config) (whole string) {
+		whole, parts := filepath.Join(t.TempDir(), "whole"), filepath.Join(t.TempDir(), "parts")
+		curve(t, cudaTarget(t, c), set, cfg, whole)
 
-	ctx, stop := context.WithCancel(context.Background())
-	_, err := Head(ctx, cfg, HeadJob{Target: cudaTarget(t, cuda.Default()), Data: mix.Only(set), Out: parts, Report: func(p Progress) {
-		if p.Step == 2 {
-			stop()
+		ctx, stop := context.WithCancel(context.Background())
+		_, err := Head(ctx, cfg, HeadJob{Target: cudaTarget(t, c), Data: mix.Only(set), Out: parts, Report: func(p Progress) {
+			if p.Step == 2 {
+				stop()
+			}
+		}})
+		if !errors.Is(err, context.Canceled) {
+			t.Fatalf("interrupted: %v", err)
 		}
-	}})
-	if !errors.Is(err, context.Canceled) {
-		t.Fatalf("interrupted: %v", err)
+		curve(t, cudaTarget(t, c), set, cfg, parts)
+		if err := os.RemoveAll(filepath.Join(parts, "step-00000002")); err != nil {
+			t.Fatal(err)
+		}
+		sameFiles(t, "a run that was interrupted", files(t, parts), files(t, whole))
+		return whole
 	}
-	curve(t, cudaTarget(t, cuda.Default()), set, cfg, parts)
-	if err := os.RemoveAll(filepath.Join(parts, "step-00000002")); err != nil {
-		t.Fatal(err)
+	run(cuda.Default())
+	by, own := run(byLibrary(true)), filepath.Join(t.TempDir(), "own")
+	curve(t, cudaTarget(t, cuda.Config{BF16: true}), set, cfg, own)
+	const last = "step-00000003/model.safetensors"
+	if a := files(t, by)[last]; len(a) == 0 || bytes.Equal(a, files(t, own)[last]) {
+		t.Error("cuBLAS took no part")
 	}
-	sameFiles(t, "a run that was interrupted", files(t, parts), files(t, whole))
 }
 
 // TestCUDANamesWhatIsNotFinite makes a run on a device diverge.

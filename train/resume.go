@@ -16,8 +16,8 @@ import (
 // resume continues from rank 0's newest checkpoint, or starts a new run.
 func (t *trainer) resume(ctx context.Context) error {
 	t.savedStep, t.identity = -1, t.origin.JSON()
-	if err := t.peers.Same(ctx, []string{"configuration", "target, data or sizes"},
-		[]string{fmt.Sprintf("%+v", t.cfg), string(t.origin.JSON())}); err != nil {
+	if err := t.peers.Same(ctx, []string{"configuration", "target, data or sizes", "arithmetic"},
+		[]string{fmt.Sprintf("%+v", t.cfg), string(t.origin.JSON()), t.arithmetic}); err != nil {
 		return err
 	}
 	st, from, err := t.load()

@@ -3,7 +3,6 @@
 package cuda
 
 import (
-	"fmt"
 	"runtime"
 
 	"talf/compute"
@@ -19,22 +18,18 @@ import (
 // and unpacking moves it twice more.
 const bulkRows = 128
 
-const (
-	workspaceSize = 32 << 20  // as the library's documentation advises for Hopper
-	slabSize      = 256 << 20 // bytes of a weight that are unpacked at a time
-)
+const slabBytes = 256 << 20 // of a weight that are unpacked at a time
 
 // A bulk is the library and the memory around it, of one queue.
 type bulk struct {
 	on   bool
 	err  error // why there is none
 	name string
-	lib  *driver.BLAS
+	lib  *library
 
-	workspace *block
-	slab      *block // rows of a weight
-	planes    *block // activations
-	sums      *block
+	slab   *block // rows of a weight
+	planes *block // activations
+	sums   *block
 }
 
 // Bulk implements compute.Bulker with cuBLAS: for weights in F32 and BF16, those
@@ -52,25 +47,11 @@ func (q *queue) Bulk(on bool) (string, error) {
 	return b.name, nil
 }
 
-func (q *queue) startBulk() error {
-	b, d := q.bulk, q.dev
-	var err error
-	if b.workspace, err = d.alloc("the workspace of cuBLAS", workspaceSize, false); err != nil {
-		return err
+func (q *queue) startBulk() (err error) {
+	if q.bulk.lib, err = q.dev.newLibrary(); err == nil {
+		q.bulk.name = q.bulk.lib.name()
 	}
-	err = d.do(func() error {
-		if b.lib, err = driver.NewBLAS(d.stream, b.workspace.ptr, workspaceSize); err != nil {
-			return err
-		}
-		d.libraries = append(d.libraries, b.lib)
-		return nil
-	})
-	if err != nil {
-		b.workspace = nil
-		return err
-	}
-	b.name = "cuBLAS " + b.lib.Version()
-	return nil
+	return err
 }
 
 // bulky reports whether the library computes a product of n rows. Passes that may have
@@ -131,23 +112,22 @@ func (q *queue) library(w *weight, norm normArgs, a linearArgs, n int) bool {
 		to, beta = b.sums.ptr, 0
 		a.part = to
 	}
-	step := max(group, slabSize/(ld*size)/group*group)
+	step := max(group, q.dev.slab/(ld*size)/group*group)
 	if !q.scratch(&b.slab, "rows of a weight", int64(min(step, w.groups()*group))*int64(ld*size), false) {
 		return false
 	}
 	for i, p := range weights {
 		for first := 0; first < w.out; first += step {
 			m := min(step, w.out-first)
-			u := &unpackArgs{dst: b.slab.ptr, w: p, out: int64(w.out), in: int64(w.in), first: int64(first), ld: int64(ld)}
-			if bf16 {
-				launch(q, unpackBF16, (w.units()+7)/8, (m+15)/16, 1, u)
-			} else {
-				launch(q, unpackF32, (w.units()+7)/8, (m+31)/32, 1, u)
-			}
+			q.unpack(w, p, b.slab.ptr, ld, first, m)
 			c := to + 4*(uint64(i)*uint64(n)*uint64(w.out)+uint64(first))
-			q.multiply(bf16, m, n, w.in, ld, x, ldx, beta, c, w.out)
+			p := driver.Product{
+				BF16: bf16, M: n, N: m, K: w.in, A: x, LDA: ldx, B: b.slab.ptr, LDB: ld, TB: true, Beta: beta, C: c, LDC: w.out,
+			}
+			q.dev.multiply(b.lib, p)
 			if lo != 0 {
-				q.multiply(bf16, m, n, w.in, ld, lo, ldx, 1, c, w.out)
+				p.A, p.Beta = lo, 1
+				q.dev.multiply(b.lib, p)
 			}
 		}
 	}
@@ -158,18 +138,15 @@ func (q *queue) library(w *weight, norm normArgs, a linearArgs, n int) bool {
 	return true
 }
 
-// multiply queues one product of the slab.
-func (q *queue) multiply(bf16 bool, m, n, k, ld int, x uint64, ldx int, beta float32, c uint64, ldc int) {
-	d, b := q.dev, q.bulk
-	w := b.slab.ptr
-	d.send(command{f: func() {
-		if d.lost.Load() != nil {
-			return
-		}
-		if err := b.lib.Product(bf16, m, n, k, w, ld, x, ldx, beta, c, ldc); err != nil {
-			d.fail(fmt.Errorf("product of %d rows, %d inputs and %d outputs: %w", n, k, m, err))
-		}
-	}})
+// unpack writes n outputs of w, from first on, to dst as rows that are ld elements apart. p is w's address, or that of a weight
+// of its shape.
+func (q *queue) unpack(w *weight, p, dst uint64, ld, first, n int) {
+	u := &unpackArgs{dst: dst, w: p, out: int64(w.out), in: int64(w.in), first: int64(first), ld: int64(ld)}
+	if w.t == compute.BF16 {
+		launch(q, unpackBF16, (w.units()+7)/8, (n+15)/16, 1, u)
+	} else {
+		launch(q, unpackF32, (w.units()+7)/8, (n+31)/32, 1, u)
+	}
 }
 
 // ReadBF16 implements compute.BF16Reader: rows are rounded before they are copied.

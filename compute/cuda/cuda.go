@@ -13,6 +13,7 @@
 package cuda
 
 import (
+	"errors"
 	"fmt"
 	"log/slog"
 )
@@ -29,6 +30,11 @@ type Config struct {
 	// NoCopies lets such products round floats each time that they load them, in place of keeping copies in bfloat16
 	// beside weights, activations and gradients: half of their memory less, and slower. The bits are the same.
 	NoCopies bool
+	// BLAS lets cuBLAS compute large products of training, where it is found (compute.DeviceAbilities.Training says whether). Their last bits are
+	// then the library's. With BF16 it multiplies the copies.
+	BLAS bool
+	// BLASFrom is how many multiplications a product has at least that cuBLAS computes; 0 stands for 2²⁰.
+	BLASFrom int64
 	// Planes is how many bfloat16 planes of activations BF16 weights are multiplied by: 2, or 0, for 16 bits; or 1, for 8 and half
 	// of the tensor cores' work. It is of all rows of all passes, so that rows have the same bits whatever else there is. It changes
 	// nothing for other weights, for attention, which keeps two, and in training.
@@ -45,6 +51,9 @@ func (c Config) Validate() error {
 	}
 	if c.Planes < 0 || c.Planes > 2 {
 		return fmt.Errorf("cuda: %d planes of activations, want 1 or 2", c.Planes)
+	}
+	if c.BLAS && c.BF16 && c.NoCopies {
+		return errors.New("cuda: no copies in bfloat16, which cuBLAS multiplies")
 	}
 	return nil
 }

@@ -47,6 +47,11 @@ type device struct {
 	pinned  map[*byte][]byte
 	// The queues' libraries, closed with the device.
 	libraries []*driver.BLAS
+
+	slab, logits int // slabBytes and ceLogits
+	// What computes large products of training, and why nothing does. They stay as New sets them.
+	training   *library
+	noTraining error
 }
 
 // A command is a kernel to launch, or f to call.
@@ -74,13 +79,14 @@ func New(c Config) (compute.Device, error) {
 		// Deep enough that a queue never waits for launches of the same layer.
 		work: make(chan command, 256), done: make(chan struct{}),
 		memory: map[cu.DevicePtr]int64{}, pinned: map[*byte][]byte{},
-		graphs: !c.NoGraphs, seed: maphash.MakeSeed(),
+		graphs: !c.NoGraphs, seed: maphash.MakeSeed(), slab: slabBytes, logits: ceLogits,
 	}
 	started := make(chan error)
 	go d.own(started)
 	if err := <-started; err != nil {
 		return nil, fmt.Errorf("cuda: open device %d, %s: %w", c.Device, d.info.Name, err)
 	}
+	d.startTraining()
 	return d, nil
 }
 
@@ -303,7 +309,7 @@ func (d *device) Arithmetic() string { return d.info.Arithmetic() }
 
 // Abilities returns what the device can do: its memory is planned.
 func (d *device) Abilities() compute.DeviceAbilities {
-	return compute.DeviceAbilities{Plan: d, Rounding: d.rounding}
+	return compute.DeviceAbilities{Plan: d, Rounding: d.rounding, Training: d}
 }
 
 // rounding returns what activations are rounded to if that is not what weights of the type always meet.

@@ -54,3 +54,8 @@ func Halved(b compute.Buffer) int {
 
 // Uploading returns how many bytes of long writes a queue has not waited for.
 func Uploading(q compute.Queue) int { return q.(*queue).up.at }
+
+// SetPieces makes a device unpack so many bytes of a weight at a time for cuBLAS, and keep about so many logits of an LM head.
+func SetPieces(d compute.Device, slab, logits int) {
+	d.(*device).slab, d.(*device).logits = slab, logits
+}

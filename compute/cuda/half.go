@@ -115,6 +115,7 @@ func (q *queue) products(c, a, b compute.Mat, beta float32) bool {
 		m, n := q.extent(f.name, f.m)
 		at := q.halved(m, n)
 		if at == 0 {
+			q.needCopies(h.m, h.n, h.k)
 			return false
 		}
 		*f.at = at + 2*uint64(f.m.Off)
@@ -127,9 +128,9 @@ func (q *queue) products(c, a, b compute.Mat, beta float32) bool {
 	return true
 }
 
-// halfProduct launches k.
+// halfProduct queues a product of copies: k, or the library's if it is large.
 func (q *queue) halfProduct(k kernel, h *halfArgs) {
-	if h.m > 0 && h.n > 0 {
+	if h.m > 0 && h.n > 0 && !q.byLibrary(true, k == productTN, k == productNT, h) {
 		launch(q, k, int((h.m+gemmSide-1)/gemmSide*((h.n+gemmSide-1)/gemmSide)), 1, 1, h)
 	}
 }

@@ -48,6 +48,44 @@ func TestHeaderIsNVIDIAs(t *testing.T) {
 	}
 }
 
+// What we declare of libraries is what NVIDIA's headers declare, prototype by prototype and value by value. The headers come with
+// the libraries, which are too large for every run of the tests.
+func TestLibraryHeadersAreNVIDIAs(t *testing.T) {
+	for _, c := range []struct{ header, env, pkg, prototype, wrong string }{
+		{
+			"cublas_api.h", "CUBLAS_INCLUDE", "nvidia-cublas", "cublasStatus_t cublasSetWorkspace_v2(cublasHandle_t, void *, size_t);",
+			"cublasStatus_t cublasSetWorkspace_v2(cublasHandle_t, void *, int);",
+		},
+	} {
+		t.Run(c.header, func(t *testing.T) {
+			dir := os.Getenv(c.env)
+			if dir == "" {
+				t.Skipf("%s does not name a directory with NVIDIA's %s and the headers of its runtime, which is in the Python package %s", c.env, c.header, c.pkg)
+			}
+			const ours = "internal/driver/include"
+			b, err := os.ReadFile(filepath.Join(ours, c.header))
+			if err != nil {
+				t.Fatal(err)
+			}
+			checks, n := headerChecks(t, string(b), ours)
+			if n < 15 {
+				t.Fatalf("only %d checks were found in our header", n)
+			}
+			read := "#include <stddef.h>\n#include <" + c.header + ">\n"
+			if out, err := compileC(t, read+checks, dir); err != nil {
+				t.Errorf("%v\n%s", err, out)
+			}
+			bad := strings.Replace(checks, c.prototype, c.wrong, 1)
+			if bad == checks {
+				t.Fatalf("no check has %q", c.prototype)
+			}
+			if _, err := compileC(t, read+bad, dir); err == nil {
+				t.Errorf("%q in place of %q compiles", c.wrong, c.prototype)
+			}
+		})
+	}
+}
+
 // headerChecks returns C that compiles after a header only if it agrees with ours, and of how many
 // checks it is made.
 func headerChecks(t *testing.T, header, dir string) (string, int) {
@@ -65,7 +103,7 @@ func headerChecks(t *testing.T, header, dir string) (string, int) {
 	for _, m := range regexp.MustCompile(`\b(CU\w+)\s*=\s*(-?\w+)`).FindAllStringSubmatch(header, -1) {
 		check("_Static_assert(%s == %s, \"value of %[1]s\");", m[1], m[2])
 	}
-	for _, m := range regexp.MustCompile(`(?m)^CUresult [^;]*;`).FindAllString(header, -1) {
+	for _, m := range regexp.MustCompile(`(?m)^(?:CUresult|cublasStatus_t) [^;]*;`).FindAllString(header, -1) {
 		check("%s", m)
 	}
 	sizes.WriteString("#include <stdio.h>\n#include <cuda.h>\nint main(void) {\n")

@@ -200,7 +200,7 @@ const (
 )
 
 // train is a step of n positions of a head of one layer, forward and backward, whose products are shared out among kernels, each of so
-// many operations in an instruction op. Factors have so many bytes an element, logits are for so many rows at a time.
+// many operations in an instruction op, or cuBLAS's if op is "". Factors have so many bytes an element, logits are for so many rows at a time.
 func (p predictor) train(n int, op string, flops, size float64, rows int, share map[string]float64) cost {
 	work := (6*headWeights + 4*lmWeights) * float64(n)
 	chunks := float64((n + rows - 1) / rows)
@@ -227,10 +227,13 @@ func (p predictor) train(n int, op string, flops, size float64, rows int, share 
 		}
 		c.instructions += part * work / flops / float64(count(hot, op)) * float64(len(hot))
 	}
-	if op == "HMMA" {
+	switch op {
+	case "HMMA":
 		c.tensor = work
-	} else {
+	case "FFMA":
 		c.fma = work
+	case "":
+		c.library, c.l2 = work, 0
 	}
 	return c
 }
@@ -326,6 +329,7 @@ func predictions(t *testing.T, kernels []*machineKernel) {
 		{"the same, bf16 of copies", p.train(4096, "HMMA", 2*16*8*16, 2, 1024, map[string]float64{
 			"product_nt": own/3 + (1-own)/2, "product_nn": own/3 + (1-own)/2, "product_tn": own / 3,
 		}), 0},
+		{"the same, bf16 of copies, cuBLAS", p.train(4096, "", 0, 2, 1024, nil), 0},
 		{"attention of it, sequences of 2048, f32", p.treeAttend(4096, 2048, false), 0},
 		{"the same, bf16", p.treeAttend(4096, 2048, true), 0},
 	} {
@@ -427,7 +431,7 @@ const predictionsTail = `
   read twice for a chunk of rows, 523 in f32 and 1024 in bf16; logits or their gradients are read or written six times. A block of
   a product reads 128 rows and 128 columns for as many results. Copies in bf16 are half of that, for factors that are read, rounded
   and written: weights by AdamW, gradients of logits with the loss, the rest by a kernel. What lies between products is left out:
-  the three rows say what products ask for.
+  the four rows say what products ask for. What cuBLAS's products read from L2 is left out, too: its rate is that of whole products.
 - Attention of training, for one level of a tree: half of a sequence's positions on average; 4 operations for each element of a head, line and
   key for the outputs, 6 for gradients of queries and 8 for those of keys and values. In f32 only its multiplications are counted, not the
   instructions around them.

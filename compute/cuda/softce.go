@@ -73,18 +73,19 @@ type lmHead struct {
 	rows    int // of a chunk
 	r, n    int
 	h, w    uint64
-	k, kw   kernel // that multiply two buffers, and a buffer by w
-	half    uint64 // w as rows in bfloat16, 0: products take floats
+	k, kw   kernel  // that multiply two buffers, and a buffer by w
+	packed  *weight // that w is; nil: a buffer
+	half    uint64  // w as rows in bfloat16, 0: products take floats
 	hHalved uint64
 }
 
 // lmHead returns the products of w with n rows of h.
 func (q *queue) lmHead(op string, h *buffer, w compute.Buffer, v, hidden, n int) *lmHead {
-	m := &lmHead{q: q, v: int64(v), dim: int64(hidden), h: h.mem.ptr, k: gemmF32, kw: gemmF32Packed, rows: min(n, max(1, ceLogits/v))}
+	m := &lmHead{q: q, v: int64(v), dim: int64(hidden), h: h.mem.ptr, k: gemmF32, kw: gemmF32Packed, rows: min(n, max(1, q.dev.logits/v))}
 	if q.dev.cfg.BF16 {
 		m.k, m.kw = gemmBF16, gemmBF16Packed
 		// Tiles of 128 rows times those of the columns of a gradient should be more than a device's multiprocessors.
-		if m.rows = min(n, max(1, 2*ceLogits/v)); m.rows < n && m.rows > gemmSide {
+		if m.rows = min(n, max(1, 2*q.dev.logits/v)); m.rows < n && m.rows > gemmSide {
 			m.rows -= m.rows % gemmSide
 		}
 	}
@@ -95,7 +96,7 @@ func (q *queue) lmHead(op string, h *buffer, w compute.Buffer, v, hidden, n int)
 	if pw, ok := w.(*weight); ok {
 		pw = q.dev.weightOf(op, pw)
 		check(pw.t == compute.F32, op, "type of the weight", int(pw.t), int(compute.F32))
-		m.w = pw.mem.ptr
+		m.w, m.packed = pw.mem.ptr, pw
 		if halves {
 			m.half = q.halvedWeight(pw)
 		}
@@ -111,6 +112,9 @@ func (q *queue) lmHead(op string, h *buffer, w compute.Buffer, v, hidden, n int)
 			m.half = 0
 		}
 	}
+	if halves && m.half == 0 {
+		q.needCopies(int64(m.rows), m.v, m.dim)
+	}
 	return m
 }
 
@@ -119,6 +123,12 @@ func (m *lmHead) logits() {
 	z := m.q.train.logits.ptr
 	if m.half != 0 {
 		m.q.halfProduct(productNT, &halfArgs{c: z, a: m.rowsHalved(), b: m.half, m: int64(m.n), n: m.v, k: m.dim, ldc: m.v, lda: m.dim, ldb: m.dim})
+		return
+	}
+	if m.byLibrary() {
+		m.slabs(func(first, n int64, w uint64, ld int64) {
+			m.q.trained(false, false, true, &halfArgs{c: z + 4*uint64(first), a: m.rowsOf(), b: w, m: int64(m.n), n: n, k: m.dim, ldc: m.v, lda: m.dim, ldb: ld})
+		})
 		return
 	}
 	m.q.gemm(m.kw, &gemmArgs{
@@ -133,6 +143,14 @@ func (m *lmHead) inputs(dh uint64) {
 		m.q.halfProduct(productNN, &halfArgs{c: dh, a: m.q.train.grads.ptr, b: m.half, m: int64(m.n), n: m.dim, k: m.v, ldc: m.dim, lda: m.v, ldb: m.dim})
 		return
 	}
+	if m.byLibrary() {
+		m.slabs(func(first, n int64, w uint64, ld int64) {
+			m.q.trained(false, false, false, &halfArgs{
+				c: dh, a: m.q.train.logits.ptr + 4*uint64(first), b: w, m: int64(m.n), n: m.dim, k: n, ldc: m.dim, lda: m.v, ldb: ld, beta: min(first, 1),
+			})
+		})
+		return
+	}
 	m.q.gemm(m.kw, &gemmArgs{
 		c: dh, a: m.q.train.logits.ptr, b: m.w, m: int64(m.n), n: m.dim, k: m.v, ldc: m.dim, aRow: m.v, aCol: 1, bRow: m.dim, bCol: 1,
 		out: m.v, in: m.dim,
@@ -145,9 +163,37 @@ func (m *lmHead) weights(dw uint64) {
 		m.q.halfProduct(productTN, &halfArgs{c: dw, a: m.q.train.grads.ptr, b: m.rowsHalved(), m: m.v, n: m.dim, k: int64(m.n), ldc: m.dim, lda: m.v, ldb: m.dim, beta: 1})
 		return
 	}
+	if m.k == gemmF32 && m.q.byLibrary(false, true, false, &halfArgs{
+		c: dw, a: m.q.train.logits.ptr, b: m.rowsOf(), m: m.v, n: m.dim, k: int64(m.n), ldc: m.dim, lda: m.v, ldb: m.dim, beta: 1,
+	}) {
+		return
+	}
 	m.q.gemm(m.k, &gemmArgs{
 		c: dw, a: m.q.train.logits.ptr, b: m.rowsOf(), m: m.v, n: m.dim, k: int64(m.n), ldc: m.dim, aRow: 1, aCol: m.v, bRow: m.dim, bCol: 1, beta: 1,
 	})
+}
+
+// byLibrary reports whether the library computes the chunk's products by w in f32.
+func (m *lmHead) byLibrary() bool { return m.k == gemmF32 && m.q.large(int64(m.n), m.v, m.dim) }
+
+// slabs calls f for rows [first, first+n) of w, one part after another, with the address of these rows and the elements from one
+// to the next: all of a buffer, or as many of a packed weight as scratch memory takes.
+func (m *lmHead) slabs(f func(first, n int64, w uint64, ld int64)) {
+	if m.packed == nil {
+		f(0, m.v, m.w, m.dim)
+		return
+	}
+	w, slab := m.packed, &m.q.train.slab
+	ld := (w.in + 3) / 4 * 4
+	step := max(group, m.q.dev.slab/(4*ld)/group*group)
+	if !m.q.scratch(slab, "rows of the LM head", 4*int64(min(step, w.groups()*group))*int64(ld), false) {
+		return
+	}
+	for first := 0; first < w.out; first += step {
+		n := min(step, w.out-first)
+		m.q.unpack(w, w.mem.ptr, (*slab).ptr, ld, first, n)
+		f(int64(first), int64(n), (*slab).ptr, int64(ld))
+	}
 }
 
 func (m *lmHead) rowsOf() uint64     { return m.h + 4*uint64(m.r)*uint64(m.dim) }

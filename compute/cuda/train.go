@@ -100,6 +100,7 @@ type training struct {
 	labels *block // of a chunk of rows
 	delta  *block // of queries
 	lines  *block // what the gradient needs to know of each
+	slab   *block // rows of an LM head, unpacked
 	heads  *block // queries, keys, values and gradients of attention, in bfloat16
 }
 
@@ -172,7 +173,11 @@ func (q *queue) Gemm(c, a, b compute.Mat, beta float32) {
 	if q.dev.cfg.BF16 {
 		k = gemmBF16
 	}
-	q.gemm(k, &g)
+	if k == gemmBF16 || !q.byLibrary(false, a.T, b.T, &halfArgs{
+		c: g.c, a: g.a, b: g.b, m: g.m, n: g.n, k: g.k, ldc: g.ldc, lda: int64(a.Stride), ldb: int64(b.Stride), beta: g.beta,
+	}) {
+		q.gemm(k, &g)
+	}
 	runtime.KeepAlive(c.Buf)
 	runtime.KeepAlive(a.Buf)
 	runtime.KeepAlive(b.Buf)

@@ -11,7 +11,7 @@ import (
 
 func openCUDA(ordinal int, c Config) (compute.Device, error) {
 	cfg := cuda.Default()
-	cfg.Device, cfg.BF16, cfg.Planes, cfg.Log = ordinal, c.TrainBF16, c.ActPlanes, c.Log
+	cfg.Device, cfg.BF16, cfg.BLAS, cfg.Planes, cfg.Log = ordinal, c.TrainBF16, c.TrainBLAS, c.ActPlanes, c.Log
 	return cuda.New(cfg)
 }
 

@@ -24,6 +24,8 @@ type Config struct {
 	ActPlanes int
 	// TrainBF16 rounds what training multiplies to bfloat16; the CPU refuses it.
 	TrainBF16 bool
+	// TrainBLAS lets a vendor's library compute large products of training where it is found; the CPU has none.
+	TrainBLAS bool
 	// Log, unless nil, is told what costs time on this machine.
 	Log *slog.Logger
 }

@@ -4,6 +4,7 @@ package e2e
 
 import (
 	"encoding/json"
+	"fmt"
 	"math"
 	"os"
 	"path/filepath"
@@ -157,6 +158,61 @@ func TestLanguageModelsTrainOnACUDADevice(t *testing.T) {
 	talftest.OK(t, "", args(device, "--resume", "--device", "auto")...)
 	if got := talftest.Contents(t, filepath.Join(device, "step-00000003"))["model.safetensors"]; got == "" || got != whole["model.safetensors"] {
 		t.Error("a run that stopped and went on has other weights than one that did not")
+	}
+}
+
+// TestTrainingWithCublasOnACUDADevice trains with the library and without: the curves are alike, and no run goes on with the other.
+func TestTrainingWithCublasOnACUDADevice(t *testing.T) {
+	if !onEmulatedDevice(t) {
+		return
+	}
+	blas, err := cudatest.BLAS()
+	if err != nil {
+		t.Fatal(err)
+	}
+	tmp, dir, text := t.TempDir(), talftest.TinyModel(t, talftest.TinyConfig(), 1), fewTexts(t)
+	trace := filepath.Join(tmp, "trace")
+	t.Setenv("TALF_FAKE_BLAS_TRACE", trace)
+	t.Setenv("LD_LIBRARY_PATH", blas+string(os.PathListSeparator)+os.Getenv("LD_LIBRARY_PATH"))
+	train := func(out string, more ...string) talftest.Result {
+		return talftest.Run(t, "", append([]string{
+			"train", "--kind", "lm", "--model", dir, "--data", text, "--out", filepath.Join(tmp, out), "--steps", "2", "--rows", "64", "--window", "16", "--warmup", "1",
+			"--lr", "1e-3", "--held-out", "0.2", "--save-every", "1", "--device", "cuda:0", "--math", "bf16",
+		}, more...)...)
+	}
+	for out, want := range map[string]string{"with": "cuBLAS 12.8.4", "without": "the device's own: --cublas=false"} {
+		if r := train(out, fmt.Sprintf("--cublas=%v", out == "with")); r.Code != command.ExitOK || !strings.Contains(r.Err, want) {
+			t.Fatalf("exit %d\n%s", r.Code, r.Err)
+		}
+	}
+	products, err := os.ReadFile(trace)
+	if err != nil {
+		t.Fatal(err)
+	}
+	// Of the LM head alone, whose products are large: logits, gradients of its inputs, and its own.
+	for _, kind := range []string{"TN ", "NN ", "NT "} {
+		if !strings.Contains(string(products), kind) {
+			t.Errorf("the library computed no product %q:\n%s", kind, products)
+		}
+	}
+	if apart := curvesApart(t, filepath.Join(tmp, "with"), filepath.Join(tmp, "without")); !(apart > 0) || !(apart <= 1e-3) {
+		t.Errorf("off by %g of the device's own products", apart)
+	}
+	const last = "step-00000002"
+	whole := talftest.Contents(t, filepath.Join(tmp, "with", last))["model.safetensors"]
+	for _, name := range []string{last, "best.json"} {
+		if err := os.RemoveAll(filepath.Join(tmp, "with", name)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	const began, own, library = "the run began with the arithmetic of ", "cuda sm_90 bf16 (version 2)", "cuda sm_90 bf16 (version 2), cuBLAS 12.8.4"
+	train("with", "--resume", "--cublas=false").Refuses(t, command.ExitFailure, began+library+", now of "+own)
+	train("without", "--resume").Refuses(t, command.ExitFailure, began+own+", now of "+library)
+	if r := train("with", "--resume"); r.Code != command.ExitOK {
+		t.Fatalf("exit %d\n%s", r.Code, r.Err)
+	}
+	if got := talftest.Contents(t, filepath.Join(tmp, "with", last))["model.safetensors"]; got == "" || got != whole {
+		t.Error("a run that stopped and went on with cuBLAS has other weights than one that did not")
 	}
 }
 

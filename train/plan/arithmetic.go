@@ -13,7 +13,7 @@ import (
 var revisions = map[string]int{"bf16": 2}
 
 // Arithmetic names what trains on dev, where matrices are multiplied in the type math, if
-// its last bits are not the CPU's; else it is "". Several such devices that train together are named by
+// its last bits are not the CPU's; else it is "". A library that computes large products is named with its version. Several such devices that train together are named by
 // their number: each sums the gradients of its own batches before the sum over all of them.
 func Arithmetic(dev compute.Device, math string, devices int) string {
 	on := dev.Arithmetic()
@@ -23,6 +23,11 @@ func Arithmetic(dev compute.Device, math string, devices int) string {
 	on += " " + math
 	if r := revisions[math]; r > 0 {
 		on += fmt.Sprintf(" (version %d)", r)
+	}
+	if library := dev.Abilities().Training; library != nil {
+		if by, why := library.TrainsWith(); why == nil {
+			on += ", " + by
+		}
 	}
 	if devices > 1 {
 		on += fmt.Sprintf(", %d devices", devices)

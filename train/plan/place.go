@@ -3,8 +3,10 @@ package plan
 import (
 	"errors"
 	"fmt"
+	"log/slog"
 	"slices"
 
+	"talf/compute"
 	"talf/compute/devices"
 )
 
@@ -16,8 +18,9 @@ type Place struct {
 	Devices    devices.Names
 	Math       string // type in which devices multiply
 	DType      string // of the activations that wait for the backward pass
+	CUBLAS     bool   // may compute large products on CUDA devices
 	Online     bool   // texts are labelled while training reads them
-	Profile    bool   // operations are timed one by one
+	Profile    string // directory for a profile that times operations one by one; "": none
 	Unresolved bool   // nothing will run, so the devices need not be there
 }
 
@@ -42,7 +45,7 @@ func (p *Place) Check() error {
 		return errors.New("--math bf16 is for CUDA devices, and --device auto found none")
 	case p.DType == BF16 && d.Remote():
 		return fmt.Errorf("--dtype bf16 is for the CPU: on %s --math bf16 multiplies in bfloat16", d)
-	case p.Profile && d.Remote():
+	case p.Profile != "" && d.Remote():
 		return fmt.Errorf("--profile times operations one by one, but those of %s run asynchronously: train on the CPU", d)
 	}
 	return nil
@@ -68,4 +71,20 @@ func (p *Place) On(ranks int) (devices.Names, error) {
 		return nil, fmt.Errorf("--device %s --math %s: %d ranks train on CPUs, where their gradients are added: leave both out, or start one process", &p.Devices, p.Math, ranks)
 	}
 	return devices.Names{devices.CPU}, nil
+}
+
+// Log logs what computes large products on a device that may have a library for them.
+func (p *Place) Log(log *slog.Logger, dev compute.Device) {
+	library := dev.Abilities().Training
+	if library == nil {
+		return
+	}
+	by, why := library.TrainsWith()
+	switch {
+	case !p.CUBLAS:
+		by = "the device's own: --cublas=false"
+	case why != nil:
+		by = "the device's own: " + why.Error()
+	}
+	log.Info("training", "device", dev.Name(), "math", p.Math, "products", by)
 }

@@ -25,6 +25,7 @@ type machineOptions struct {
 	actBits   devices.ActBits
 	actPlanes devices.ActPlanes
 	trainBF16 bool // training multiplies in bfloat16, which the CPU cannot
+	trainBLAS bool // and may use a library, of which the CPU has none
 }
 
 // defaultMachine returns the options that apply unless a command's flags change them.
@@ -135,5 +136,5 @@ func (o *machineOptions) openDevice(log *slog.Logger) (compute.Device, error) {
 }
 
 func (o *machineOptions) config(log *slog.Logger) devices.Config {
-	return devices.Config{Threads: o.threads, ActBits: int(o.actBits), ActPlanes: int(o.actPlanes), Weights: compute.DType(o.DType), TrainBF16: o.trainBF16, Log: log}
+	return devices.Config{Threads: o.threads, ActBits: int(o.actBits), ActPlanes: int(o.actPlanes), Weights: compute.DType(o.DType), TrainBF16: o.trainBF16, TrainBLAS: o.trainBLAS, Log: log}
 }

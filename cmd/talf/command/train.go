@@ -35,16 +35,13 @@ type trainOptions struct {
 	vocab            string // --draft-vocab
 	plot             string
 	window           int
-	online           bool
+	place            plan.Place
 	label            preprocess.Config // with --online
 	talk             chatOptions
 	keepLabels       int // MiB
 	export           string
 	threads          int
-	profile, logKind string
-	device           devices.Names
-	math             string
-	dtype            string
+	logKind          string
 
 	config    string
 	print     bool // the configuration, and do nothing else
@@ -164,18 +161,19 @@ func (o *trainOptions) flags(f *pflag.FlagSet) {
 	f.IntVar(&o.cfg.EvalEvery, "eval-every", o.cfg.EvalEvery, "steps between evaluations (0: at the end)")
 	f.IntVar(&o.cfg.SaveEvery, "save-every", o.cfg.SaveEvery, "steps between checkpoints (0: at the end)")
 	f.IntVar(&o.cfg.Keep, "keep", o.cfg.Keep, "checkpoints to keep (0: all)")
-	f.StringVar(&o.dtype, "dtype", "f32", "type of the activations stored for the backward pass and of the model's LM head: f32 or bf16; weights are always float32")
+	f.StringVar(&o.place.DType, "dtype", "f32", "type of the activations stored for the backward pass and of the model's LM head: f32 or bf16; weights are always float32")
 	f.Uint64Var(&o.cfg.Seed, "seed", o.cfg.Seed, "seed of weights, order and noise")
 	f.IntVar(&o.window, "window", 256, "with --kind lm: tokens that a prediction sees")
-	f.BoolVar(&o.online, "online", false, "label --data, texts as for preprocess, while training reads them: nothing is stored")
+	f.BoolVar(&o.place.Online, "online", false, "label --data, texts as for preprocess, while training reads them: nothing is stored")
 	labelFlags(f, &o.label, &o.talk)
 	cli.CountVar(f, &o.keepLabels, "keep-labels", 1024, "with --online: MiB of labels that are kept for later epochs and evaluations; others are made again")
 	f.StringVar(&o.export, "export", "", "with --kind lm: write the trained model to this new directory, in bfloat16")
 	f.StringVar(&o.logKind, "log", "", "also log every step in --out for another program: tensorboard (event files)")
-	f.StringVar(&o.profile, "profile", "", "write pprof profiles and a table of the step's operations to this directory")
+	f.StringVar(&o.place.Profile, "profile", "", "write pprof profiles and a table of the step's operations to this directory")
 	threadsVar(f, &o.threads)
-	f.Var(&o.device, "device", devices.HelpAll()+"; several train one run together")
-	f.StringVar(&o.math, "math", plan.F32, "type in which a CUDA device multiplies: f32, or bf16 on tensor cores; sums are f32")
+	f.Var(&o.place.Devices, "device", devices.HelpAll()+"; several train one run together")
+	f.StringVar(&o.place.Math, "math", plan.F32, "type in which a CUDA device multiplies: f32, or bf16 on tensor cores; sums are f32")
+	f.BoolVar(&o.place.CUBLAS, "cublas", true, "on a CUDA device, let cuBLAS compute large products where it is found")
 	f.BoolVar(&o.printJSON, "json", false, "print JSON")
 }
 
@@ -188,12 +186,12 @@ func (a *app) trainOnRanks(ctx context.Context, o *trainOptions) (res train.Resu
 	}
 	first = group.Rank() == 0
 	if !first {
-		a.quiet, o.logKind, o.profile = true, "", ""
+		a.quiet, o.logKind, o.place.Profile = true, "", ""
 		cli.Mute(a.out, true)
 		cli.Mute(a.err, true)
 		a.log = slog.New(slog.DiscardHandler)
 	}
-	on, err := o.place().On(group.Size())
+	on, err := o.place.On(group.Size())
 	if err == nil && len(on) > 1 {
 		res, err = a.trainOnDevices(ctx, o, on)
 	} else if err == nil {
@@ -225,7 +223,7 @@ func (a *app) trainOnDevices(ctx context.Context, o *trainOptions, on devices.Na
 			return a.train(ctx, o, on[i], m)
 		}
 		own := *o
-		own.logKind, own.profile = "", ""
+		own.logKind, own.place.Profile = "", ""
 		mute := app{out: io.Discard, err: io.Discard, quiet: true, log: slog.New(slog.DiscardHandler), resume: a.resume}
 		return mute.train(ctx, &own, on[i], m)
 	})

@@ -11,7 +11,6 @@ import (
 	"talf/train"
 	"talf/train/loss"
 	"talf/train/mix"
-	"talf/train/plan"
 	"talf/train/tensorboard"
 )
 
@@ -34,7 +33,8 @@ func (o *trainOptions) check(cmd *cobra.Command) error {
 			return err
 		}
 	}
-	if err := o.place().Check(); err != nil {
+	o.place.Unresolved = o.print
+	if err := o.place.Check(); err != nil {
 		return usageError(err)
 	}
 	if err := cmp.Or(train.Features(o.features).Validate(), tensorboard.Known(o.logKind)); err != nil {
@@ -52,14 +52,14 @@ func (o *trainOptions) check(cmd *cobra.Command) error {
 			return usageError(err)
 		}
 	}
-	if o.kind == checkpoints.KindHead && !o.online {
+	if o.kind == checkpoints.KindHead && !o.place.Online {
 		for _, s := range o.data {
 			if _, _, err := mix.ParseShare(s); err != nil {
 				return usagef("--data %w", err)
 			}
 		}
 	}
-	if c := o.label; o.online {
+	if c := o.label; o.place.Online {
 		c.Files, c.Out = o.data, o.out
 		if err := cmp.Or(c.Validate(), o.talk.check()); err != nil {
 			return usageError(err)
@@ -77,7 +77,7 @@ func (o *trainOptions) checkKind(f *pflag.FlagSet) error {
 		return usagef("--kind is %q, want %s or %s", o.kind, checkpoints.KindHead, checkpoints.KindLM)
 	}
 	return cmp.Or(cli.OnlyFor(f, "heads", head, headOnly), cli.OnlyFor(f, "--kind lm", !head, lmOnly),
-		cli.OnlyFor(f, "--online", o.online, labelOnly), cli.OnlyFor(f, "--online and --kind lm", o.online || !head, textOnly))
+		cli.OnlyFor(f, "--online", o.place.Online, labelOnly), cli.OnlyFor(f, "--online and --kind lm", o.place.Online || !head, textOnly))
 }
 
 func (o *trainOptions) checkLength(f *pflag.FlagSet) error {
@@ -97,13 +97,8 @@ func (o *trainOptions) checkLength(f *pflag.FlagSet) error {
 func (o *trainOptions) trainConfig(ranks int) train.Config {
 	c := o.cfg
 	c.Accum *= ranks
-	if o.dtype == "bf16" {
+	if o.place.DType == "bf16" {
 		c.DType = train.BF16
 	}
 	return c
-}
-
-// place returns what the run trains on.
-func (o *trainOptions) place() *plan.Place {
-	return &plan.Place{Devices: o.device, Math: o.math, DType: o.dtype, Online: o.online, Profile: o.profile != "", Unresolved: o.print}
 }

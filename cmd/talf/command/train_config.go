@@ -24,7 +24,7 @@ func (o *trainOptions) printConfig(w io.Writer, f *pflag.FlagSet) error {
 	switch {
 	case o.kind == checkpoints.KindLM:
 		other = slices.Concat(headOnly, labelOnly)
-	case o.online:
+	case o.place.Online:
 		other = lmOnly
 	}
 	return trainFile().Write(w, f, func(name string) bool { return slices.Contains(other, name) })

@@ -60,8 +60,8 @@ func (a *app) prepareTraining(ctx context.Context, o *trainOptions, device devic
 		a.resume = "run the same command with --resume to go on: the last checkpoint is in " + o.out
 	}
 	m := defaultMachine()
-	m.Lazy = !o.online // a target that labels is refused for its size before any text is read
-	m.threads, m.device, m.trainBF16 = o.threads, device, o.math == plan.BF16
+	m.Lazy = !o.place.Online // a target that labels is refused for its size before any text is read
+	m.threads, m.device, m.trainBF16, m.trainBLAS = o.threads, device, o.place.Math == plan.BF16, o.place.CUBLAS
 	if o.kind == checkpoints.KindLM {
 		return a.prepareLM(o, &m, group, report)
 	}
@@ -73,16 +73,17 @@ func (a *app) prepareHead(ctx context.Context, o *trainOptions, m *machineOption
 	if err != nil {
 		return nil, err
 	}
+	o.place.Log(a.log, target.Device())
 	cfg := o.trainConfig(group.Size())
 	job := train.HeadJob{
 		Target: target, Out: o.out, Init: o.init, Force: o.force, Features: train.Features(o.features),
-		Report: report, Profile: o.profile, Group: group, Arithmetic: plan.Arithmetic(target.Device(), o.math, group.Size()), Warn: a.warn,
+		Report: report, Profile: o.place.Profile, Group: group, Arithmetic: plan.Arithmetic(target.Device(), o.place.Math, group.Size()), Warn: a.warn,
 	}
 	if o.init == initTarget {
 		job.Init, job.FromTarget = "", true
 	}
 	p := plan.Head{Data: o.data, Vocab: o.vocab, Epochs: o.epochs, Stages: o.stages}
-	if o.online {
+	if o.place.Online {
 		p.Label = func(taps []int) (*data.Set, error) { return a.online(ctx, o, target, taps) }
 	}
 	err = p.Open(&cfg, &job, a.log)
@@ -128,13 +129,14 @@ func (a *app) prepareLM(o *trainOptions, m *machineOptions, group dist.Group, re
 	if err != nil {
 		return nil, err
 	}
+	o.place.Log(a.log, dev)
 	cfg := o.trainConfig(group.Size())
 	if o.epochs > 0 {
 		cfg.Steps = cfg.EpochSteps(o.epochs, text.Tokens)
 	}
 	job := train.LMJob{
 		Device: dev, Spec: text.Spec, Docs: text.Docs, Window: min(o.window, text.Spec.MaxPos, cfg.Rows), Out: o.out, Extra: text.Extra,
-		Report: report, Profile: o.profile, Group: group, Arithmetic: plan.Arithmetic(dev, o.math, group.Size()), Warn: a.warn,
+		Report: report, Profile: o.place.Profile, Group: group, Arithmetic: plan.Arithmetic(dev, o.place.Math, group.Size()), Warn: a.warn,
 	}
 	return &trainRun{close: dev.Close, start: func(ctx context.Context) (train.Result, error) {
 		res, err := train.LM(ctx, cfg, job)

@@ -5,23 +5,26 @@
 #include <dlfcn.h>
 #include <stddef.h>
 #include "blas.h"
+#include "include/cublas_api.h"
 
-static int (*create)(void **);
-static int (*destroy)(void *);
-static int (*version)(void *, int *);
-static int (*set_stream)(void *, void *);
-static int (*set_workspace)(void *, void *, size_t);
-static int (*gemm)(void *, int, int, int, int, int, const void *, const void *, int, int, const void *, int, int, const void *, void *, int, int, int, int);
+#define SLOT(name) static __typeof__(name) *name##_slot
+SLOT(cublasCreate_v2);
+SLOT(cublasDestroy_v2);
+SLOT(cublasGetVersion_v2);
+SLOT(cublasSetStream_v2);
+SLOT(cublasSetWorkspace_v2);
+SLOT(cublasSetMathMode);
+SLOT(cublasGemmEx);
 
 const char *talf_blas_load(void) {
   static const char *names[] = {"libcublas.so.12", "libcublas.so.13", "libcublas.so.11"};
+#define ROW(name) {#name, (void **)&name##_slot}
   static const struct {
     const char *name;
     void **slot;
   } table[] = {
-      {"cublasCreate_v2", (void **)&create},       {"cublasDestroy_v2", (void **)&destroy},
-      {"cublasGetVersion_v2", (void **)&version},  {"cublasSetStream_v2", (void **)&set_stream},
-      {"cublasSetWorkspace_v2", (void **)&set_workspace}, {"cublasGemmEx", (void **)&gemm},
+      ROW(cublasCreate_v2),       ROW(cublasDestroy_v2),  ROW(cublasGetVersion_v2), ROW(cublasSetStream_v2),
+      ROW(cublasSetWorkspace_v2), ROW(cublasSetMathMode), ROW(cublasGemmEx),
   };
   static const char *failure;
   static int loaded;
@@ -35,19 +38,20 @@ const char *talf_blas_load(void) {
   return NULL;
 }
 
-int talf_blas_create(void **h) { return create(h); }
-void talf_blas_destroy(void *h) { destroy(h); }
-int talf_blas_version(void *h, int *v) { return version(h, v); }
+int talf_blas_create(void **h) { return cublasCreate_v2_slot((cublasHandle_t *)h); }
+void talf_blas_destroy(void *h) { cublasDestroy_v2_slot(h); }
+int talf_blas_version(void *h, int *v) { return cublasGetVersion_v2_slot(h, v); }
 int talf_blas_use(void *h, void *stream, void *workspace, size_t n) {
-  int r = set_stream(h, stream);
-  return r ? r : set_workspace(h, workspace, n); // a new stream resets the workspace
+  int r = cublasSetStream_v2_slot(h, stream);
+  if (!r) r = cublasSetWorkspace_v2_slot(h, workspace, n); // a new stream resets the workspace
+  return r ? r : cublasSetMathMode_slot(h, CUBLAS_DEFAULT_MATH | CUBLAS_MATH_DISALLOW_REDUCED_PRECISION_REDUCTION);
 }
 
-// Row-major c [n][m] = x [n][k] · w [m][k]ᵀ + beta·c: cuBLAS counts in columns.
-// Sums are kept in f32 (CUBLAS_COMPUTE_32F); bf16 is CUDA_R_16BF.
-int talf_blas_product(void *h, int bf16, int m, int n, int k, void *w, int ldw, void *x, int ldx, float beta, void *c, int ldc) {
-  enum { no = 0, transposed = 1, real32 = 0, bfloat16 = 14, compute32 = 68, any_algorithm = -1 };
+// Row-major c [m][n] = op(a)·op(b) + beta·c. cuBLAS counts in columns: what lies in rows is transposed to it, so it
+// computes cᵀ = op(b)ᵀ·op(a)ᵀ. Sums are kept in f32 (CUBLAS_COMPUTE_32F).
+int talf_blas_product(void *h, int bf16, int ta, int tb, int m, int n, int k, void *a, int lda, void *b, int ldb, float beta, void *c, int ldc) {
   float one = 1;
-  int type = bf16 ? bfloat16 : real32;
-  return gemm(h, transposed, no, m, n, k, &one, w, type, ldw, x, type, ldx, &beta, c, real32, ldc, compute32, any_algorithm);
+  cudaDataType type = bf16 ? CUDA_R_16BF : CUDA_R_32F;
+  return cublasGemmEx_slot(h, tb ? CUBLAS_OP_T : CUBLAS_OP_N, ta ? CUBLAS_OP_T : CUBLAS_OP_N, n, m, k, &one, b, type, ldb, a, type, lda, &beta, c,
+                           CUDA_R_32F, ldc, CUBLAS_COMPUTE_32F, CUBLAS_GEMM_DEFAULT);
 }

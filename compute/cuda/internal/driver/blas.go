@@ -7,8 +7,8 @@ package driver
 
 // Addresses of the device travel as integers.
 static int talf_blas_use_at(void *h, void *stream, unsigned long long workspace, size_t n) { return talf_blas_use(h, stream, (void *)workspace, n); }
-static int talf_blas_product_at(void *h, int bf16, int m, int n, int k, unsigned long long w, int ldw, unsigned long long x, int ldx, float beta, unsigned long long c, int ldc) {
-  return talf_blas_product(h, bf16, m, n, k, (void *)w, ldw, (void *)x, ldx, beta, (void *)c, ldc);
+static int talf_blas_product_at(void *h, int bf16, int ta, int tb, int m, int n, int k, unsigned long long a, int lda, unsigned long long b, int ldb, float beta, unsigned long long c, int ldc) {
+  return talf_blas_product(h, bf16, ta, tb, m, n, k, (void *)a, lda, (void *)b, ldb, beta, (void *)c, ldc);
 }
 */
 import "C"
@@ -78,15 +78,27 @@ func (b *BLAS) Version() string {
 	return fmt.Sprintf("%d.%d.%d", v/10000, v/100%100, v%100)
 }
 
-// Product queues c [n][m] = x [n][k] · w [m][k]ᵀ + beta·c of rows that are ldc, ldx
-// and ldw elements apart: w and x in bfloat16 or f32, c and its sums in f32.
-func (b *BLAS) Product(bf16 bool, m, n, k int, w uint64, ldw int, x uint64, ldx int, beta float32, c uint64, ldc int) error {
-	half := C.int(0)
-	if bf16 {
-		half = 1
+// A Product is c [M][N] = op(a)·op(b) + Beta·c, where op(a) is [M][K] and TA says that it is stored as [K][M]; b likewise.
+// Addresses are the device's, LDA, LDB and LDC the elements from one stored row to the next.
+type Product struct {
+	BF16          bool // type of a and b; else f32. c is f32
+	M, N, K       int
+	A, B, C       uint64
+	TA, TB        bool
+	LDA, LDB, LDC int
+	Beta          float32
+}
+
+// Product queues p, whose sums are in f32.
+func (b *BLAS) Product(p *Product) error {
+	flag := func(x bool) C.int {
+		if x {
+			return 1
+		}
+		return 0
 	}
-	return status(C.talf_blas_product_at(b.h, half, C.int(m), C.int(n), C.int(k), C.ulonglong(w), C.int(ldw),
-		C.ulonglong(x), C.int(ldx), C.float(beta), C.ulonglong(c), C.int(ldc)))
+	return status(C.talf_blas_product_at(b.h, flag(p.BF16), flag(p.TA), flag(p.TB), C.int(p.M), C.int(p.N), C.int(p.K), C.ulonglong(p.A), C.int(p.LDA),
+		C.ulonglong(p.B), C.int(p.LDB), C.float(p.Beta), C.ulonglong(p.C), C.int(p.LDC)))
 }
 
 // Close frees the library's resources.

@@ -88,6 +88,7 @@ struct Waiting {
 };
 static std::deque<Waiting> waiting;
 static std::map<u64, size_t> allocations;
+static std::map<u64, size_t> owners; // of allocations: their contexts
 static size_t used;
 
 // A device's context is there while somebody holds it, and a thread's current one
@@ -228,7 +229,7 @@ API(cuMemAlloc_v2)(u64 *p, size_t n) {
     void *m = mmap(nullptr, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     if (m == MAP_FAILED) return out_of_memory;
     *p = (u64)m;
-    allocations[*p] = n;
+    allocations[*p] = n, owners[*p] = context;
     used += n;
     return success;
   }
@@ -237,7 +238,7 @@ API(cuMemAlloc_v2)(u64 *p, size_t n) {
   memset(q, 0xff, n); // NaN
   memset(q + n, mark, mark_size);
   *p = (u64)q;
-  allocations[*p] = n;
+  allocations[*p] = n, owners[*p] = context;
   used += n;
   return tell(event_alloc, *p, 0, n) ? success : launch_failed;
 }
@@ -249,7 +250,7 @@ API(cuMemFree_v2)(u64 p) {
   if (null_driver) {
     munmap((void *)p, padded(it->second));
     used -= it->second;
-    allocations.erase(it);
+    allocations.erase(it), owners.erase(p);
     return success;
   }
   for (int i = 0; i < mark_size; i++)
@@ -259,7 +260,7 @@ API(cuMemFree_v2)(u64 p) {
     }
   used -= it->second;
   tell(event_free, p, 0, it->second);
-  allocations.erase(it);
+  allocations.erase(it), owners.erase(p);
   free((void *)p);
   return failure;
 }
@@ -275,6 +276,16 @@ static bool inside(u64 p, size_t n) {
   --it;
   return p + n <= it->first + it->second;
 }
+
+// Other libraries ask whose memory, and whose stream, they are given: contexts, 0 for none's.
+static void *const streams = (void *)0x5000; // that of a context is as many bytes behind it
+API(talf_fake_owner)(u64 p, u64 n) {
+  LOCK;
+  auto it = owners.upper_bound(p);
+  return n && inside(p, n) && it != owners.begin() ? (int)(--it)->second : 0;
+}
+API(talf_fake_stream)(void *s) { return s > streams && s <= (char *)streams + most_devices ? (int)((char *)s - (char *)streams) : 0; }
+
 API(cuMemcpyHtoDAsync_v2)(u64 d, const void *s, size_t n, void *) {
   if (null_driver) {
     if (n <= 1 << 17) memcpy((void *)d, s, n); // arguments; weights are never read
@@ -323,7 +334,7 @@ API(cuModuleGetFunction)(void **f, void *, const char *name) {
   *f = &it->second;
   return success;
 }
-API(cuStreamCreate)(void **s, unsigned) { *s = (void *)2; return failure; }
+API(cuStreamCreate)(void **s, unsigned) { *s = (char *)streams + context; return failure; }
 API(cuStreamSynchronize)(void *) { IDLE; LOCK; trace("synchronize", 0); return finish_all(); }
 API(cuStreamDestroy_v2)(void *) { LOCK; finish_all(); return 0; }
 API(cuEventCreate)(void **e, unsigned) { *e = (void *)3; return 0; }
