@@ -287,3 +287,24 @@ func BenchmarkTopK(b *testing.B) {
 		q.TopK(ids, logp, x, 10, n)
 	}
 }
+
+// BenchmarkTopPeaks is the largest of the logits of one row by the peaks of their product, as a plain round finds them.
+func BenchmarkTopPeaks(b *testing.B) {
+	const v, in = 4096, 8
+	d := device(b, cpu.Default().Class, 2)
+	defer d.Close()
+	q := d.Queue()
+	p, x, logits, peaks := q.Abilities().Peaks, buf(b, d, 1, in), buf(b, d, 1, v), buf(b, d, 1, v/compute.PeakLen)
+	p.LinearPeaks(logits, peaks, x, &compute.Linear{W: weight(b, d, v, in)}, 1)
+	for _, k := range []int{1, 8, 16} {
+		b.Run(fmt.Sprint(k), func(b *testing.B) {
+			ids, err := d.Alloc(compute.I32, 1, k)
+			if err != nil {
+				b.Fatal(err)
+			}
+			for b.Loop() {
+				p.TopPeaks(ids, nil, logits, peaks, 0, k, 1)
+			}
+		})
+	}
+}

@@ -136,7 +136,17 @@ func (t *topkTask) row(w *worker, r int) {
 	switch {
 	case t.peaks != nil:
 		np := panels(t.v)
-		top = selectTop(w, ids, best, x, t.peaks[r*np:][:np], panel)
+		peaks := t.peaks[r*np:][:np]
+		if t.k == 1 {
+			// The first of the largest is in the first panel whose peak is as large.
+			p := w.k.ArgMax(peaks)
+			if top = peaks[p]; top > float32(math.Inf(-1)) {
+				from := p * panel
+				ids[0], best[0] = int32(from+w.k.ArgMax(x[from:min(from+panel, len(x))])), top
+				break
+			}
+		}
+		top = selectTop(w, ids, best, x, peaks, panel)
 	case t.k == 1:
 		top = w.k.Max(x)
 		ids[0], best[0] = int32(w.k.ArgMax(x)), top
@@ -165,18 +175,31 @@ func (t *topkTask) row(w *worker, r int) {
 // peaks.
 const topBlock = 256
 
+// topGroup is the number of maxima whose largest is computed first in turn.
+const topGroup = 16
+
 // selectTop writes the len(ids) = k largest of x, best first, ties to the lower id and NaNs
 // last, and returns the largest. most has the largest of every block of elements.
 //
 // The k-th largest block maximum is a lower bound of what can be selected, so little
-// more than k blocks are searched element by element.
+// more than k blocks are searched element by element. The maxima are searched in the same
+// way, by the largest of every few of them.
 func selectTop(w *worker, ids []int32, best, x, most []float32, block int) float32 {
 	k := len(ids)
+	groups := w.buf(2, parts(len(most), topGroup))
+	for g := range groups {
+		groups[g] = w.k.Max(most[g*topGroup : min((g+1)*topGroup, len(most))])
+	}
 	n := 0
-	for _, m := range most {
-		if n < k || m > best[k-1] {
-			place(best, n, m)
-			n = min(n+1, k)
+	for g, top := range groups {
+		if n == k && !(top > best[k-1]) {
+			continue
+		}
+		for _, m := range most[g*topGroup : min((g+1)*topGroup, len(most))] {
+			if n < k || m > best[k-1] {
+				place(best, n, m)
+				n = min(n+1, k)
+			}
 		}
 	}
 	bound := float32(math.Inf(-1))
@@ -184,17 +207,22 @@ func selectTop(w *worker, ids []int32, best, x, most []float32, block int) float
 		bound = best[k-1]
 	}
 	n = 0
-	for b, m := range most {
+	for g, top := range groups {
 		// An equal element with a higher id never displaces a selected one.
-		if m < bound || n == k && !(m > best[k-1]) {
+		if top < bound || n == k && !(top > best[k-1]) {
 			continue
 		}
-		for i, end := b*block, min((b+1)*block, len(x)); i < end; i++ {
-			if v := x[i]; v == v && (n < k || v > best[k-1]) {
-				at := place(best, n, v)
-				copy(ids[at+1:], ids[at:])
-				ids[at] = int32(i)
-				n = min(n+1, k)
+		for b := g * topGroup; b < min((g+1)*topGroup, len(most)); b++ {
+			if m := most[b]; m < bound || n == k && !(m > best[k-1]) {
+				continue
+			}
+			for i, end := b*block, min((b+1)*block, len(x)); i < end; i++ {
+				if v := x[i]; v >= bound && (n < k || v > best[k-1]) { // and no NaN
+					at := place(best, n, v)
+					copy(ids[at+1:], ids[at:])
+					ids[at] = int32(i)
+					n = min(n+1, k)
+				}
 			}
 		}
 	}
@@ -204,7 +232,7 @@ func selectTop(w *worker, ids []int32, best, x, most []float32, block int) float
 			n++
 		}
 	}
-	return w.k.Max(most)
+	return w.k.Max(groups)
 }
 
 // place inserts v into best, of which n are set, after all that are not less, and
