@@ -228,7 +228,7 @@ func (r *modelRows) Hidden(n int) model.Feature {
 func (r *modelRows) TopK(dst []Candidate, n, k int) []Candidate {
 	k = min(k, r.t.m.Spec().Vocab)
 	top := r.t.top(r.out, k, true)
-	row := r.out.LogitsRow(r.seg, n) * k
+	row := r.out.LogitsRow(r.seg, n) * top.k
 	for i := row; i < row+k; i++ {
 		dst = append(dst, Candidate{top.ids[i], top.logps[i]})
 	}
@@ -247,22 +247,24 @@ func (r *modelRows) Rank(dst []int32, n, k int) []int32 {
 		return append(dst, r.Argmax(n))
 	}
 	k = min(k, r.t.m.Spec().Vocab)
-	row := r.out.LogitsRow(r.seg, n)
-	return append(dst, r.t.top(r.out, k, false).ids[row*k:][:k]...)
+	top := r.t.top(r.out, k, false)
+	return append(dst, top.ids[r.out.LogitsRow(r.seg, n)*top.k:][:k]...)
 }
 
-// top returns the k most likely tokens of all rows of the last pass; sure asks for
-// their probabilities too.
+// top returns at least the k most likely tokens of all rows of the last pass; sure asks for
+// their probabilities too. Several drafters may ask for different numbers: fewer are the first of more.
 func (t *ModelTarget) top(out *model.Output, k int, sure bool) *passTop {
+	for i := range t.tops {
+		if p := &t.tops[i]; p.done && p.k >= k && (p.sure || !sure) {
+			return p
+		}
+	}
 	i := slices.IndexFunc(t.tops, func(p passTop) bool { return p.k == k })
 	if i < 0 {
 		i = len(t.tops)
 		t.tops = append(t.tops, passTop{k: k})
 	}
 	p := &t.tops[i]
-	if p.done && (p.sure || !sure) {
-		return p
-	}
 	_, n := out.Rows()
 	p.ids = slices.Grow(p.ids[:0], n*k)[:n*k]
 	var logps []float32
