@@ -18,6 +18,10 @@ type Curve struct {
 	at   [12]point // by the length of n-1 in bits: 1, 2, 3..4, 5..8, …
 	seen int       // passes
 	mix  mixture
+
+	// Costs since the last pass: a round asks for the same few many times.
+	told [64]float64 // by rows
+	have uint64      // of these, those that are there
 }
 
 type point struct {
@@ -39,6 +43,11 @@ func bucket(rows int) int { return min(bits.Len(uint(max(rows, 1)-1)), len(Curve
 
 // Add learns the cost of a pass; trust, from 0 to 1, says how well it was measured.
 func (c *Curve) Add(rows int, x experts.Read, cost, trust float64) {
+	c.add(rows, x, cost, trust)
+	c.have = 0
+}
+
+func (c *Curve) add(rows int, x experts.Read, cost, trust float64) {
 	if c.seen++; c.seen == 1 {
 		c.mix = newMixture(x)
 	}
@@ -162,7 +171,15 @@ func (c *Curve) around(rows float64) (before, lo, hi point) {
 }
 
 // Cost returns the cost of a pass of rows, 0 if nothing is known. It never falls as rows grow.
-func (c *Curve) Cost(rows int) float64 { return c.cost(float64(rows)) }
+func (c *Curve) Cost(rows int) float64 {
+	if rows < 0 || rows >= len(c.told) {
+		return c.cost(float64(rows))
+	}
+	if c.have>>rows&1 == 0 {
+		c.told[rows], c.have = c.cost(float64(rows)), c.have|1<<rows
+	}
+	return c.told[rows]
+}
 
 func (c *Curve) cost(x float64) float64 {
 	before, lo, hi := c.around(x)

@@ -103,3 +103,24 @@ func TestCurveNeverFalls(t *testing.T) {
 		last = got
 	}
 }
+
+// What a curve has told since the last pass is what it would say now.
+func TestCostsAreThoseOfTheLastPass(t *testing.T) {
+	rng := rand.New(rand.NewPCG(3, 4))
+	for _, of := range []int{0, 8} {
+		var c Curve
+		var m Meter
+		for i := range 400 {
+			rows := 1 + rng.IntN(80)
+			x := experts.Read{Of: of, Top: of / 4, Layers: of, Distinct: min(2*of*rows, of*of), Share: 0.01}
+			m.Add(&c, rows, x, 1e-3*(1+0.1*float64(rows))*math.Exp(0.2*rng.NormFloat64()))
+			for range 2 {
+				for n := range 70 {
+					if got, want := c.Cost(n), c.cost(float64(n)); got != want {
+						t.Fatalf("after %d passes %d rows cost %v, want %v", i+1, n, got, want)
+					}
+				}
+			}
+		}
+	}
+}
