@@ -53,8 +53,9 @@ type Bid struct {
 	// only scored: all of them stay or none. Keep[n] says whether node n stays, as the root always
 	// does and no node without its parent; nil keeps all.
 	Rows int // of the target's pass if nothing is cut
-	// Grown is how long the sequence's drafter took, without passes of its source.
+	// Grown is how long the sequence's drafter took, without passes of its source; Slept says that it sits the round out.
 	Grown time.Duration
+	Slept bool
 	Tree  *tree.Tree
 	LogV  []float64
 	Live  int
@@ -130,7 +131,7 @@ func (e *Engine) cut(seqs []*Sequence) {
 		if s.reason != "" || s.prefilling() {
 			continue
 		}
-		s.bid.Rows, s.bid.Grown = s.prop.Tree.Len(), s.timing.Overhead
+		s.bid.Rows, s.bid.Grown, s.bid.Slept = s.prop.Tree.Len(), s.timing.Overhead, s.rest.now
 		if p := &s.prop; p.Tree.Len() > 1 && p.Draw() == Chosen {
 			s.bid.Tree, s.bid.LogV, s.bid.Live = p.Tree, p.LogV, p.LiveNodes()
 		}
