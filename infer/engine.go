@@ -31,6 +31,8 @@ type Engine struct {
 	broken  []brokenSource
 	bids    []*Bid
 	opened  []Source // since the last ReleaseKV
+	idle    []Releaser
+	epoch   time.Time
 }
 
 // A Config bounds what the engine does in one pass.
@@ -127,6 +129,7 @@ func (e *Engine) Open(req Request) (*Sequence, error) {
 		if s.traits, err = callTraits(req.Drafter); err != nil {
 			return nil, err
 		}
+		e.keeps(s.traits.Idle)
 	}
 	if s.traits.Harvest || req.PromptLogProbs {
 		s.want = model.WantAll

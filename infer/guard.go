@@ -186,6 +186,12 @@ func callRelease(src Source) (err error) {
 	return nil
 }
 
+func callIdle(r Releaser) (err error) {
+	defer guard("release the drafters' memory", &err)
+	r.Release()
+	return nil
+}
+
 func (s *Sequence) callClose() (err error) {
 	defer guard("close the draft source", &err)
 	s.req.Source.Close(s.id)

@@ -270,6 +270,8 @@ type Traits struct {
 	// Finish, if not nil, may be called in place of the Grow that answers an ask: it ends the
 	// round's tree with what has been drafted so far.
 	Finish func(p *Proposal) error
+	// Idle, if not nil, has what ended sequences left to later ones of the same method.
+	Idle Releaser
 	// End, if not nil, is called once when a sequence that was started is closed, whether or not
 	// its output has ended. It is not called if the engine has given the drafter up.
 	End func()

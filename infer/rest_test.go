@@ -211,3 +211,57 @@ func TestWhatWaitsForASourceIsBounded(t *testing.T) {
 		t.Errorf("%d tokens waited, want at most %d", src.most, most)
 	}
 }
+
+// A keeper is a drafter whose method keeps something for later sequences.
+type keeper struct {
+	rester
+	idle infer.Releaser
+}
+
+func (d *keeper) Traits() infer.Traits {
+	t := d.rester.Traits()
+	t.Idle = d.idle
+	return t
+}
+
+// A count counts releases, and panics if it is to.
+type count struct {
+	n    int
+	fail bool
+}
+
+func (c *count) Release() {
+	if c.n++; c.fail {
+		panic("no")
+	}
+}
+
+// What drafters keep for later sequences is given back once for each method that was used since the last time.
+func TestWhatDraftersKeepIsGivenBack(t *testing.T) {
+	world := &drafttest.Target{Table: drafttest.Table{Seed: 1, Vocab: 20, Order: 2, Sharp: 2}, MaxLen: 100}
+	e := &infer.Engine{Target: world, Config: infer.Default()}
+	broken, sound := &count{fail: true}, new(count)
+	ask := func(idle infer.Releaser) {
+		t.Helper()
+		req := plainRequest(t, 1, 2)
+		req.MaxTokens, req.Drafter = 3, &keeper{idle: idle}
+		if _, err := e.Generate(t.Context(), req); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for range 2 {
+		ask(broken)
+		ask(sound)
+		ask(nil)
+	}
+	e.ReleaseKV()
+	e.ReleaseKV()
+	if broken.n != 1 || sound.n != 1 {
+		t.Errorf("%d and %d releases, want one of each", broken.n, sound.n)
+	}
+	ask(sound)
+	e.ReleaseKV()
+	if broken.n != 1 || sound.n != 2 {
+		t.Errorf("%d and %d releases after another request, want 1 and 2", broken.n, sound.n)
+	}
+}

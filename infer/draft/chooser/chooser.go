@@ -193,7 +193,7 @@ func (a *chooser) Traits() infer.Traits {
 	if a.traits.Took != nil {
 		return a.traits
 	}
-	t := infer.Traits{Keeps: true, Defers: true, Took: a.took, Rest: a.rest, Rested: a.rested, Origin: a.origin, End: func() { _ = a.end() }}
+	t := infer.Traits{Keeps: true, Defers: true, Took: a.took, Rest: a.rest, Rested: a.rested, Origin: a.origin, Idle: a.shared, End: func() { _ = a.end() }}
 	for _, c := range a.all {
 		if c.traits.Harvest {
 			t.Harvest, t.Keeps = true, t.Keeps && c.traits.Keeps

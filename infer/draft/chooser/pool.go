@@ -44,6 +44,13 @@ func (s *shared) give(c *chooser) {
 	}
 }
 
+// Release gives back the choosers that wait.
+func (s *shared) Release() {
+	s.Lock()
+	defer s.Unlock()
+	s.idle = nil
+}
+
 // A sizer is a drafter that says how much memory the tables of its sequence take.
 type sizer interface{ Bytes() int }
 

@@ -91,6 +91,34 @@ func TestChoosersServeOneSequenceAfterAnother(t *testing.T) {
 	}
 }
 
+// Choosers that wait for a sequence are given back when nobody runs; one that serves a sequence goes on.
+func TestChoosersThatWaitAreGivenBack(t *testing.T) {
+	made := 0
+	of := New([]Candidate{{Name: "hoarder", New: func() infer.Drafter {
+		made++
+		return &hoarder{listener: listener{t: t}}
+	}}}, false)
+	begin := func() infer.Traits {
+		d := of()
+		traits := d.Traits()
+		if err := d.Start([]int32{1}); err != nil {
+			t.Fatal(err)
+		}
+		return traits
+	}
+	one, other := begin(), begin()
+	one.End()
+	one.Idle.Release()
+	if n := len(of().(*drafter).shared.idle); n != 0 || one.Idle != other.Idle {
+		t.Errorf("%d choosers wait after a release", n)
+	}
+	other.End()
+	begin().End()
+	if begin(); made != 2 {
+		t.Errorf("%d choosers were made, want 2: one waits again", made)
+	}
+}
+
 // That the output repeats what it had shows without asking anybody.
 func TestCopiesShow(t *testing.T) {
 	x := newText()
