@@ -229,11 +229,15 @@ func (e *Engine) release(s *Sequence) {
 	}
 }
 
+// now returns the time. A round asks for it a dozen times, and time.Now would read the calendar each time, too.
 func (e *Engine) now() time.Time {
 	if e.Clock != nil {
 		return e.Clock()
 	}
-	return time.Now()
+	if e.epoch.IsZero() {
+		e.epoch = time.Now()
+	}
+	return e.epoch.Add(time.Since(e.epoch))
 }
 
 // Generate decodes one request until it ends. After an error the sequence has the tokens decoded

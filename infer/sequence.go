@@ -335,7 +335,10 @@ func (s *Sequence) keepChunk(e *Engine, rows Rows) {
 // target pass: it reads the target's hidden states.
 func (s *Sequence) keep(e *Engine, p Proposal, v Verdict, rows Rows, tokens []int32) {
 	if s.req.Drafter != nil {
-		start := e.now()
+		var start time.Time
+		if s.traits.Took != nil {
+			start = e.now()
+		}
 		// The drafter may ask for rows off the path. Their context must not overwrite the
 		// tokens that follow.
 		s.scores.begin(rows, p.Tree, tokens[:len(tokens):len(tokens)])
@@ -349,16 +352,17 @@ func (s *Sequence) keep(e *Engine, p Proposal, v Verdict, rows Rows, tokens []in
 				s.fail(failed("commit to the draft source", err))
 			}
 		}
-		s.timing.Drafting += e.now().Sub(start)
+		if s.traits.Took != nil { // who is told, and may have been forsaken meanwhile
+			s.timing.Drafting += e.now().Sub(start)
+		}
 	}
 	if err := e.commit(s.id, v.Path); err != nil {
 		s.fail(failed(fmt.Sprintf("commit %d nodes", len(v.Path)), err))
 	}
 }
 
-// finishRound verifies a scored proposal, commits what is kept and emits it.
-func (s *Sequence) finishRound(e *Engine, rows Rows) {
-	start := e.now()
+// finishRound verifies a scored proposal, commits what is kept and emits it, from start on.
+func (s *Sequence) finishRound(e *Engine, rows Rows, start time.Time) {
 	s.scores.begin(rows, s.prop.Tree, s.tokens)
 	s.chance.begin(s.prop.Pos)
 	s.begun, s.alone = false, nil

@@ -73,7 +73,8 @@ func (e *Engine) Step(ctx context.Context, seqs []*Sequence) error {
 			return nil
 		}
 	}
-	pass.Verify = e.now().Sub(start)
+	now := e.now()
+	pass.Verify = now.Sub(start)
 	pass.Rows = e.rows()
 	pass.Experts = experts.Last(e.Target)
 	for i, s := range e.owners {
@@ -83,8 +84,8 @@ func (e *Engine) Step(ctx context.Context, seqs []*Sequence) error {
 		if s.prefilling() {
 			pass.Prompt += e.jobs[i].Tree.Len()
 			s.keepChunk(e, rows[i])
-			if s.reason == "" {
-				s.stats.Prefill += e.now().Sub(begin)
+			if now = e.now(); s.reason == "" {
+				s.stats.Prefill += now.Sub(begin)
 			}
 			continue
 		}
@@ -95,8 +96,8 @@ func (e *Engine) Step(ctx context.Context, seqs []*Sequence) error {
 		s.stats.Draft += pass.Draft
 		s.stats.Verify += pass.Verify
 		s.timing.Rows, s.timing.Nodes, s.timing.Verify, s.timing.Experts = pass.Rows, e.jobs[i].Tree.Len(), pass.Verify, pass.Experts
-		s.finishRound(e, rows[i])
-		now := e.now()
+		s.finishRound(e, rows[i], now)
+		now = e.now()
 		took := now.Sub(begin)
 		if s.told != (time.Time{}) {
 			s.late, s.told = now.Sub(s.told), time.Time{}
@@ -104,10 +105,10 @@ func (e *Engine) Step(ctx context.Context, seqs []*Sequence) error {
 		s.stats.Decode += took
 		s.stats.Overhead += took - pass.Draft - pass.Verify
 		if s.stats.TTFT == 0 && s.stats.Tokens > 0 {
-			s.stats.TTFT = e.now().Sub(s.opened)
+			s.stats.TTFT = now.Sub(s.opened)
 		}
 	}
-	pass.Took = e.now().Sub(begin)
+	pass.Took = now.Sub(begin)
 	e.pass = pass
 	if e.Budget != nil {
 		e.Budget.End(&e.pass)
@@ -238,13 +239,15 @@ func (e *Engine) draftAll(ctx context.Context, seqs []*Sequence, pass *Pass) (ti
 			s.forsake(err)
 		}
 		if s.reason == "" && !s.prefilling() {
-			start := e.now()
+			begin := e.now()
 			s.beginRound(s.nodes(e.Config.MaxNodes))
-			took := e.now().Sub(start) + s.late
+			start = e.now()
+			took := start.Sub(begin) + s.late
 			s.timing, s.late = Timing{Overhead: took, Drafting: took}, 0
 		}
 		if s.req.Source != nil {
 			e.asksOf(s.req.Source)
+	var start time.Time // of what follows, if it is known
 		}
 	}
 	var spent time.Duration
@@ -271,7 +274,6 @@ func (e *Engine) draftAll(ctx context.Context, seqs []*Sequence, pass *Pass) (ti
 				}
 			}
 		}
-		start := e.now()
 		for i := range e.sources {
 			q := &e.sources[i]
 			if len(q.asks) == 0 && (asked || q.used || !e.unread(q, seqs)) {
@@ -282,6 +284,7 @@ func (e *Engine) draftAll(ctx context.Context, seqs []*Sequence, pass *Pass) (ti
 			rows, err := e.ask(ctx, q, seqs)
 			if err != nil {
 				return 0, err
+			start = time.Time{}
 			}
 			q.behind = !asked && q.read > 0
 			answered := e.now()
@@ -289,6 +292,9 @@ func (e *Engine) draftAll(ctx context.Context, seqs []*Sequence, pass *Pass) (ti
 			spent += took
 			pass.Passes++
 			if e.Budget != nil && len(q.owners) > 0 {
+			if start.IsZero() {
+				start = e.now()
+			}
 				e.asked(q, took)
 			}
 			for _, s := range q.owners {
