@@ -116,7 +116,7 @@ func (e *Engine) breakSource(src Source, err error) {
 
 // ask runs a pass of a source. If it fails, the sequences that ask go on without its answers and
 // are no longer q's owners; an error is that ctx ended.
-func (e *Engine) ask(ctx context.Context, q *sourceAsks, seqs []*Sequence) ([]Row, error) {
+func (e *Engine) ask(ctx context.Context, q *sourceAsks, seqs []*Sequence, pass *Pass) ([]Row, error) {
 	for {
 		rows, err := q.rows(ctx)
 		switch {
@@ -125,17 +125,70 @@ func (e *Engine) ask(ctx context.Context, q *sourceAsks, seqs []*Sequence) ([]Ro
 		case ctx.Err() != nil && !isPanic(err):
 			return nil, err
 		}
-		// Trees that have only begun can be left out one by one until there is room.
-		last := len(q.asks) - 1
-		if errors.Is(err, model.ErrKVFull) && last > 0 && !slices.ContainsFunc(q.asks, func(a Ask) bool { return a.From > 0 }) {
-			q.owners[last].plain(err)
-			q.asks, q.owners = q.asks[:last], q.owners[:last]
-			continue
+		if errors.Is(err, model.ErrKVFull) && e.makeRoomIn(q, seqs, err, pass) {
+			if !q.further() {
+				continue
+			}
+			// What ran in this round is gone. Trees that are drawn at random begin again, with the same numbers.
+			for _, s := range q.owners {
+				if s.drawn() {
+					s.beginRound(s.nodes(e.Config.MaxNodes))
+				} else {
+					s.plain(err)
+				}
+			}
+			q.asks, q.owners = q.asks[:0], q.owners[:0]
+			return nil, nil
 		}
 		e.sourceFailed(q, seqs, err)
 		q.asks, q.owners = q.asks[:0], q.owners[:0]
 		return nil, nil
 	}
+}
+
+// further reports whether an ask is about a tree that has grown already.
+func (q *sourceAsks) further() bool {
+	return slices.ContainsFunc(q.asks, func(a Ask) bool { return a.From > 0 })
+}
+
+// drawn reports whether the round's draft is drawn at random, so that it has a say in the output.
+func (s *Sequence) drawn() bool { return s.prop.Draw() != Chosen }
+
+// makeRoomIn leaves a sequence out of a pass for which q's source has no room, as makeRoom does for the target's. It reports
+// false if that is no help.
+func (e *Engine) makeRoomIn(q *sourceAsks, seqs []*Sequence, full error, pass *Pass) bool {
+	leave := func(i int) { q.asks, q.owners = slices.Delete(q.asks, i, i+1), slices.Delete(q.owners, i, i+1) }
+	if e.releaseEnded(seqs) {
+		return true
+	}
+	// Trees that have only begun can be left out one by one.
+	if len(q.asks) > 1 && !q.further() {
+		for i, s := range slices.Backward(q.owners) {
+			if !s.drawn() {
+				s.plain(full)
+				leave(i)
+				return true
+			}
+		}
+	}
+	// For one that is drawn at random others begin again later.
+	i := slices.IndexFunc(q.owners, (*Sequence).drawn)
+	if i < 0 {
+		return false
+	}
+	first := q.owners[i]
+	for _, s := range slices.Backward(seqs) {
+		if s == first || s.reason != "" || s.out || s.req.Source != q.source {
+			continue
+		}
+		if i := slices.Index(q.owners, s); i >= 0 {
+			leave(i)
+		}
+		e.Preempt(s)
+		pass.Dropped++
+		return true
+	}
+	return false
 }
 
 // sourceFailed lets the sequences that ask q go on without its answers.

@@ -251,6 +251,55 @@ func TestAPoolForOneServesMany(t *testing.T) {
 	}
 }
 
+// Where drafts are drawn at random, too, a text depends on its seed alone, and not on the pools and on who else is served, as long
+// as the pools can hold it and its trees.
+func TestDrawnDraftsDependOnNoPool(t *testing.T) {
+	free := pooled(t, 0, 0)
+	trials := 40
+	if testing.Short() {
+		trials = 8
+	}
+	var sum infer.Stats
+	for trial := range trials {
+		rng := rand.New(rand.NewPCG(uint64(trial), 32))
+		var jobs []*job
+		longest := 0
+		for range 6 {
+			j := someJob(rng, free.target.Spec().Vocab)
+			longest = max(longest, len(j.prompt)+j.max-1)
+			jobs = append(jobs, j)
+		}
+		want := outcomes(t, free, jobs)
+		// A tree of at most 15 nodes begins in a block of its own.
+		blocks := (longest+compute.BlockLen-1)/compute.BlockLen + 1
+		n := pooled(t, [3]int{0, blocks, blocks}[trial%3], [3]int{blocks, 0, blocks}[trial%3])
+		keep := trial % 2
+		e := &infer.Engine{Target: infer.NewTarget(n.target, keep), Config: infer.Config{PrefillChunk: 1 + rng.IntN(100), MaxNodes: 64, PassRows: rng.IntN(2) * 20}}
+		seqs := openAll(t, e, jobs, source.NewHead(n.head, keep))
+		for step := 0; !allDone(seqs); step++ {
+			if step == 10000 {
+				t.Fatalf("trial %d does not end", trial)
+			}
+			if err := e.Step(t.Context(), seqs); err != nil {
+				t.Fatal(err)
+			}
+		}
+		for i, s := range seqs {
+			if s.Err() != nil || !slices.Equal(s.Tokens(), want[i].Tokens()) {
+				t.Fatalf("trial %d: %s: error %v, %v; want %v", trial, jobs[i].method, s.Err(), s.Tokens(), want[i].Tokens())
+			}
+			if !jobs[i].exact() {
+				sum.Add(s.Stats())
+			}
+			e.Close(s)
+		}
+	}
+	t.Logf("%d preemptions; %d of %d rounds without drafts", sum.Preempted, sum.Undrafted, sum.Passes)
+	if sum.Preempted < trials {
+		t.Error("too little was tested")
+	}
+}
+
 // A request that the pool cannot hold ends alone, with a typed error.
 func TestARequestThatNeverFitsEndsAlone(t *testing.T) {
 	n := pooled(t, 3, 0)

@@ -128,7 +128,7 @@ func (s *Sequence) stop() bool {
 func (e *Engine) cut(seqs []*Sequence) {
 	e.bids = e.bids[:0]
 	for _, s := range seqs {
-		if s.reason != "" || s.prefilling() {
+		if s.reason != "" || s.out || s.prefilling() {
 			continue
 		}
 		s.bid.Rows, s.bid.Grown, s.bid.Slept = s.prop.Tree.Len(), s.timing.Overhead, s.rest.now
@@ -139,7 +139,7 @@ func (e *Engine) cut(seqs []*Sequence) {
 	}
 	e.Budget.Cut(e.bids)
 	for _, s := range seqs {
-		if s.reason == "" && !s.prefilling() && s.bid.Tree != nil && slices.Contains(s.bid.Keep, false) {
+		if s.reason == "" && !s.out && !s.prefilling() && s.bid.Tree != nil && slices.Contains(s.bid.Keep, false) {
 			s.trim()
 		}
 	}

@@ -138,7 +138,7 @@ func (e *Engine) fill(seqs []*Sequence) {
 	trees := 0
 	for _, s := range seqs {
 		switch {
-		case s.reason != "":
+		case s.reason != "" || s.out:
 		case s.prefilling():
 			e.prompts = append(e.prompts, prompt{seq: s, left: min(s.Pending(), e.Config.PrefillChunk)})
 		default:
@@ -149,7 +149,7 @@ func (e *Engine) fill(seqs []*Sequence) {
 	next := 0
 	for _, s := range seqs {
 		switch {
-		case s.reason != "":
+		case s.reason != "" || s.out:
 			continue
 		case s.prefilling():
 			n := e.prompts[next].rows
@@ -171,18 +171,25 @@ func (e *Engine) rows() (n int) {
 	return n
 }
 
+// releaseEnded gives back what a sequence holds that has ended and is not closed yet: for nobody. It reports false if there is none.
+func (e *Engine) releaseEnded(seqs []*Sequence) bool {
+	for _, s := range seqs {
+		if s.reason != "" && !s.out && !s.closed {
+			s.out = true
+			e.release(s)
+			return true
+		}
+	}
+	return false
+}
+
 // makeRoom takes rows or blocks from the sequence of the lowest rank that has some to give.
 func (e *Engine) makeRoom(seqs []*Sequence, full error, pass *Pass) {
 	drop := func(i int) {
 		e.jobs, e.owners = slices.Delete(e.jobs, i, i+1), slices.Delete(e.owners, i, i+1)
 	}
-	// What has ended and is not closed yet holds blocks for nobody.
-	for _, s := range seqs {
-		if s.reason != "" && !s.out && !s.closed {
-			s.out = true
-			e.release(s)
-			return
-		}
+	if e.releaseEnded(seqs) {
+		return
 	}
 	// A prompt waits. What it holds already it keeps.
 	for i := len(e.owners) - 1; i > 0; i-- {
@@ -193,9 +200,9 @@ func (e *Engine) makeRoom(seqs []*Sequence, full error, pass *Pass) {
 		}
 	}
 	// A round goes without drafts. A tree that was drawn at random has a say in the output of a
-	// sampled text, which is to be the same with every pool.
+	// sampled text, which is to be the same with every pool that can hold it.
 	for i := len(e.owners) - 1; i >= 0; i-- {
-		if s := e.owners[i]; !s.prefilling() && s.prop.Tree.Len() > 1 && (s.prop.Draw() == Chosen || len(e.owners) == 1) {
+		if s := e.owners[i]; !s.prefilling() && s.prop.Tree.Len() > 1 && !s.drawn() {
 			s.plain(full)
 			e.jobs[i].Tree = s.prop.Tree
 			return
@@ -214,8 +221,13 @@ func (e *Engine) makeRoom(seqs []*Sequence, full error, pass *Pass) {
 		pass.Dropped++
 		return
 	}
-	if n := e.jobs[0].Tree.Len(); n > 1 && first.prefilling() {
-		e.jobs[0] = first.chunk(n / 2)
+	if n := e.jobs[0].Tree.Len(); n > 1 {
+		if first.prefilling() {
+			e.jobs[0] = first.chunk(n / 2)
+		} else {
+			first.plain(full)
+			e.jobs[0].Tree = first.prop.Tree
+		}
 		return
 	}
 	first.fail(fmt.Errorf("infer: keys and values of %d tokens: %w", len(first.tokens), full))
@@ -234,6 +246,7 @@ func (e *Engine) draftAll(ctx context.Context, seqs []*Sequence, pass *Pass) (ti
 	if e.Budget != nil {
 		e.bid(seqs)
 	}
+	var start time.Time // of what follows, if it is known
 	for _, s := range seqs {
 		if err := e.brokenErr(s.req.Source); err != nil {
 			s.forsake(err)
@@ -247,7 +260,6 @@ func (e *Engine) draftAll(ctx context.Context, seqs []*Sequence, pass *Pass) (ti
 		}
 		if s.req.Source != nil {
 			e.asksOf(s.req.Source)
-	var start time.Time // of what follows, if it is known
 		}
 	}
 	var spent time.Duration
@@ -273,18 +285,21 @@ func (e *Engine) draftAll(ctx context.Context, seqs []*Sequence, pass *Pass) (ti
 					e.ration(q)
 				}
 			}
+			start = time.Time{}
 		}
 		for i := range e.sources {
 			q := &e.sources[i]
 			if len(q.asks) == 0 && (asked || q.used || !e.unread(q, seqs)) {
 				continue
 			}
+			if start.IsZero() {
+				start = e.now()
+			}
 			q.used, q.read, q.later = true, 0, e.postpones(q.source, seqs)
 			// Without asks this runs the prompt chunks that were committed last.
-			rows, err := e.ask(ctx, q, seqs)
+			rows, err := e.ask(ctx, q, seqs, pass)
 			if err != nil {
 				return 0, err
-			start = time.Time{}
 			}
 			q.behind = !asked && q.read > 0
 			answered := e.now()
@@ -292,9 +307,6 @@ func (e *Engine) draftAll(ctx context.Context, seqs []*Sequence, pass *Pass) (ti
 			spent += took
 			pass.Passes++
 			if e.Budget != nil && len(q.owners) > 0 {
-			if start.IsZero() {
-				start = e.now()
-			}
 				e.asked(q, took)
 			}
 			for _, s := range q.owners {

@@ -312,6 +312,9 @@ func (h *Head) run(ctx context.Context) (*model.Output, error) {
 	if errors.Is(err, model.ErrKVFull) && h.goNoFurther() {
 		out, err = h.m.Forward(ctx, h.segs)
 	}
+	for errors.Is(err, model.ErrKVFull) && h.kept.Evict() {
+		out, err = h.m.Forward(ctx, h.segs)
+	}
 	if err != nil {
 		h.dropFrom(0)
 		return nil, fmt.Errorf("run the draft head: %w", err)
