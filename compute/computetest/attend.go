@@ -15,6 +15,9 @@ type geometry struct{ heads, kvHeads, headDim int }
 // them not powers of two.
 var geometries = []geometry{{4, 2, 8}, {3, 3, 16}, {6, 2, 20}, {2, 1, 64}, {1, 1, 34}}
 
+// wideGeometries have heads of more than 128 elements.
+var wideGeometries = []geometry{{3, 1, 138}, {2, 2, 256}}
+
 // latentGeometries have values of less than a panel and of more; in one of them many heads share keys.
 var latentGeometries = []geometry{{35, 1, 20}, {4, 2, 66}}
 
@@ -23,6 +26,9 @@ var latentGeometries = []geometry{{35, 1, 20}, {4, 2, 66}}
 func (b *bench) geometries(v variation) []geometry {
 	if v.latent {
 		return latentGeometries
+	}
+	if v.wide {
+		return wideGeometries
 	}
 	if i := slices.Index(slices.Concat(variations, variants), v); testing.Short() && i >= 0 {
 		return []geometry{geometries[2+2*((i+i/4)%2)]}
@@ -58,6 +64,7 @@ type variation struct {
 	norms  bool // of queries and keys
 	window int
 	half   bool // keys and values are kept in bfloat16
+	wide   bool // heads are wide
 
 	// Of queues with Variants:
 	scale, limit float32 // of scores; 0: the usual scale, no limit
@@ -76,6 +83,8 @@ var variations = []variation{
 	{window: 1},
 	{half: true},
 	{part: true, norms: true, window: 45, half: true},
+	{wide: true, window: 45},
+	{wide: true, part: true, norms: true, half: true},
 }
 
 // variants are variations for queues with Variants.

@@ -40,6 +40,7 @@ func Run(t *testing.T, newDevice func() compute.Device) {
 		{"peaks find what TopK finds", peaksAgree},
 		{"rows from which no token can be chosen are found", choosableAgrees},
 		{"Attend agrees with the reference", func(b *bench) { attendAgrees(b, variation{}) }},
+		{"Attend of wide heads agrees with the reference", func(b *bench) { attendAgrees(b, variation{wide: true}) }},
 		{"Attend with norms, windows, partial rotation and variants agrees with the reference", func(b *bench) { b.varied(attendAgrees) }},
 		{"a prompt has the same bits in chunks of any size", func(b *bench) { chunksInvariant(b, variation{}) }},
 		{"a prompt has the same bits in chunks of any size, with norms, windows, partial rotation and variants", func(b *bench) { b.varied(chunksInvariant) }},

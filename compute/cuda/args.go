@@ -47,6 +47,9 @@ const (
 	attendF32
 	attendBF16x16
 	attendBF16x64
+	attendWideF32
+	attendWideBF16x16
+	attendWideBF16x64
 	attendSum
 	moveSlots
 	unpackBF16
@@ -137,12 +140,17 @@ var kernels = [kernelCount]struct {
 	attendBF16x16: {"attend_bf16_16", 128},
 	attendBF16x64: {"attend_bf16_64", 128},
 	attendSum:     {"attend_sum", 128},
-	moveSlots:     {"move_slots", 128},
-	unpackBF16:    {"unpack_bf16", 256},
-	unpackF32:     {"unpack_f32", 256},
-	planes:        {"planes", 256},
-	finishRows:    {"finish_rows", 256},
-	roundBF16:     {"round_bf16", 256},
+
+	attendWideF32:     {"attend_wide_f32", 128},
+	attendWideBF16x16: {"attend_wide_bf16_16", 128},
+	attendWideBF16x64: {"attend_wide_bf16_64", 128},
+
+	moveSlots:  {"move_slots", 128},
+	unpackBF16: {"unpack_bf16", 256},
+	unpackF32:  {"unpack_f32", 256},
+	planes:     {"planes", 256},
+	finishRows: {"finish_rows", 256},
+	roundBF16:  {"round_bf16", 256},
 
 	gemmF32:        {"gemm_f32", 256},
 	gemmF32Packed:  {"gemm_f32_packed", 256},
@@ -244,12 +252,13 @@ type pathsArgs struct {
 type attendArgs struct {
 	part, qkv, rows, items, blocks, paths, live uint64
 	qHeads, layer, ld, chunks                   int64
+	scale, cap                                  uint64
 	kv                                          storeArgs
 }
 
 type attendSumArgs struct {
-	dst, part, rows, live uint64
-	qHeads, dim, chunks   int64
+	dst, part, rows, live, sinks uint64
+	qHeads, dim, chunks          int64
 }
 
 type moveArgs struct {

@@ -4,6 +4,7 @@ package cuda
 
 import (
 	"fmt"
+	"math"
 	"math/bits"
 	"runtime"
 
@@ -12,11 +13,12 @@ import (
 
 // chunk is the number of positions that one block of an attention kernel sums, and queries the
 // number of rows times heads of a group that a block of attend_bf16_64 sums them for. Blocks of the
-// other attention kernels have few queries.
+// other attention kernels have few queries, or fewest where heads are wide and keys in f32.
 const (
 	chunk   = 128
 	queries = 64
 	few     = 16
+	fewest  = 8
 )
 
 // partBytes bounds the memory of the chunks' sums. Larger steps run in parts.
@@ -73,6 +75,14 @@ func (q *queue) Attend(dst, qkv compute.Buffer, kv compute.KV, layer int, a *com
 	if a.KNorm != nil {
 		p.kWeight, p.kBias, p.kEps, p.kCenter = q.norm(op, a.KNorm, c.HeadDim)
 	}
+	// As a float32's root and quotient, each rounded once.
+	scale, wide, sinks := a.Scale, c.HeadDim > narrowDim || a.Cap != 0, uint64(0)
+	if scale == 0 {
+		scale = 1 / float32(math.Sqrt(float64(c.HeadDim)))
+	}
+	if a.Sinks != nil {
+		sinks = q.dev.readOf(op, a.Sinks, compute.F32, s.Heads).mem.ptr
+	}
 	checkPositions(op, s, a.RotDim, rope)
 	t := q.stepOf(op, s, a.Window, st)
 	if t == nil {
@@ -104,16 +114,21 @@ func (q *queue) Attend(dst, qkv compute.Buffer, kv compute.KV, layer int, a *com
 			att = attendBF16x16
 		case c.Type == compute.BF16:
 			att, per = attendBF16x64, queries
+		case wide:
+			per = fewest
+		}
+		if wide {
+			att += attendWideF32 - attendF32
 		}
 		z := (part.deep*group + per - 1) / per
 		items, liveItems := q.counted(part.count, true)
 		launch(q, att, items, c.KVHeads, z, &attendArgs{
 			part: q.part.ptr, qkv: x.mem.ptr + 4*uint64(part.row*heads*c.HeadDim), rows: first, items: part.items, live: liveItems,
 			blocks: t.blocks, paths: t.paths + 4*uint64(part.row*t.ld), qHeads: int64(s.Heads), layer: int64(layer), ld: int64(t.ld), chunks: int64(part.chunks),
-			kv: st.args(),
+			scale: uint64(math.Float32bits(scale)), cap: uint64(math.Float32bits(a.Cap)), kv: st.args(),
 		})
 		launch(q, attendSum, rows, s.Heads, 1, &attendSumArgs{
-			dst: d.mem.ptr + 4*uint64(part.row*s.Heads*c.HeadDim), part: q.part.ptr, rows: first, live: live,
+			dst: d.mem.ptr + 4*uint64(part.row*s.Heads*c.HeadDim), part: q.part.ptr, rows: first, live: live, sinks: sinks,
 			qHeads: int64(s.Heads), dim: int64(c.HeadDim), chunks: int64(part.chunks),
 		})
 	}

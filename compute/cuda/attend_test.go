@@ -15,9 +15,10 @@ import (
 
 // TestAttentionOnTensorCores runs a prompt in one pass, token by token, and as a branch of a tree, around the end of a chunk
 // of 128 positions. All have the same bits, and are what float64 makes of keys and values in bf16: queries and
-// weights have 16 bits. In the second shape one row has more queries than a tile.
+// weights have 16 bits. In the second shape one row has more queries than a tile; in the last ones heads have more than 128
+// elements, the first of them not a multiple of 8.
 func TestAttentionOnTensorCores(t *testing.T) {
-	for _, g := range []struct{ heads, kvHeads, dim int }{{4, 2, 40}, {20, 1, 12}} {
+	for _, g := range []struct{ heads, kvHeads, dim int }{{4, 2, 40}, {20, 1, 12}, {1, 1, 134}, {2, 1, 256}} {
 		t.Run(fmt.Sprintf("%d heads", g.heads), func(t *testing.T) {
 			const n, alone, deep = 134, 124, 8 // positions, of which one pass each from alone on; nodes of a branch
 			d := device(t)

@@ -14,8 +14,12 @@ import (
 // positions is the number of positions in a KV block.
 const positions = compute.BlockLen
 
-// mostDim is the largest head dimension that the attention kernels have room for.
-const mostDim = 128
+// mostDim is the largest head dimension that the attention kernels have room for, and narrowDim that of those whose
+// blocks are smaller.
+const (
+	mostDim   = 256
+	narrowDim = 128
+)
 
 // A store keeps keys and values in chunks that never move, found through a table on the
 // device. Store in kernels.cu describes the layout of a chunk.

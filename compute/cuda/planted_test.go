@@ -25,8 +25,8 @@ func TestPlantedBugsAreCaught(t *testing.T) {
 		bugs  [][2]string
 		tests []string // that must fail
 	}{
-		{"a removed barrier", [][2]string{{"wait_copies<1>(); // keys\n    barrier();", "wait_copies<1>(); // keys"}}, attend},
-		{"a removed wait for a copy", [][2]string{{"wait_copies<1>(); // keys\n", "\n"}}, attend},
+		{"a removed barrier", [][2]string{{"wait_copies<parts == 1>(); // keys\n    barrier();", "wait_copies<parts == 1>(); // keys"}}, attend},
+		{"a removed wait for a copy", [][2]string{{"wait_copies<parts == 1>(); // keys\n", "\n"}}, attend},
 		{"removed barriers of training", [][2]string{
 			{"barrier(); // of a step", "// of a step"},
 			{"barrier(); // weights of lines are there", ""},
@@ -71,7 +71,7 @@ func TestPlantedBugsAreCaughtBySanitizers(t *testing.T) {
 		},
 		{"a removed fence", "races", [2]string{"    fence();\n    *last = add_ticket", "    *last = add_ticket"}, sharedTest + "BF16.*", "of another block wrote"},
 		{"a fence too early", "races", [2]string{"    *last = add_ticket(ticket) + 1 == (u32)a.splits * (a.up ? 2 : 1);\n    fence();", "    *last = add_ticket(ticket) + 1 == (u32)a.splits * (a.up ? 2 : 1);"}, sharedTest + "BF16.*", "of another block wrote"},
-		{"a removed barrier", "races", [2]string{"wait_copies<1>(); // keys\n    barrier();", "wait_copies<1>(); // keys"}, attendTest + ".*", "of its block"},
+		{"a removed barrier", "races", [2]string{"wait_copies<parts == 1>(); // keys\n    barrier();", "wait_copies<parts == 1>(); // keys"}, attendTest + ".*", "of its block"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			dir, env, err := cudatest.Sanitized(plant(t, [][2]string{c.bug}), c.sanitizer)

@@ -106,6 +106,7 @@ const (
 type predictor struct {
 	code   map[string]*machineKernel
 	planes int
+	wide   bool // attention of the 16 heads of 256 elements and 8 of keys that Gemma 2 9B has
 }
 
 // linear is a product of n rows by a weight in bf16.
@@ -151,10 +152,16 @@ func (p predictor) single(out, in, n int) cost {
 // attend is attention of n rows of one text, each after so many positions. Rows of a tree have the chunk behind the last whole
 // one to themselves, half of it on average.
 func (p predictor) attend(n, positions int, tree bool) cost {
-	const group, keys, chunk = shapeHeads / shapeKVHeads, 2 * 2 * shapeKVHeads * shapeDim, 128
-	kernel := "attend_bf16_64"
+	const chunk = 128
+	group, heads, dim, kernel := shapeHeads/shapeKVHeads, shapeHeads, shapeDim, "attend_bf16_"
+	if p.wide {
+		group, heads, dim, kernel = 2, 16, 256, "attend_wide_bf16_"
+	}
+	keys := float64(2 * 2 * heads / group * dim)
 	if n*group <= 16 {
-		kernel = "attend_bf16_16"
+		kernel += "16"
+	} else {
+		kernel += "64"
 	}
 	blocks, tiles, at := float64((n*group+63)/64), float64((n*group+15)/16), float64(positions)
 	read, queries := keys*at*blocks, 16*tiles*at // of whole tiles, times positions
@@ -163,11 +170,11 @@ func (p predictor) attend(n, positions int, tree bool) cost {
 		queries += 16 * float64((group+15)/16) * chunk / 2 * float64(n)
 	}
 	rows := float64(n) * max(1, at/chunk) // for each chunk
-	sums := 2 * 4 * shapeHeads * (shapeDim + 2) * rows
-	products := 2 * 2 * queries * shapeKVHeads * shapeDim / (16 * 8 * 16) // of queries and of weights, in two planes
+	sums := float64(2*4*heads*(dim+2)) * rows
+	products := 2 * 2 * queries * float64(heads/group*dim) / (16 * 8 * 16) // of queries and of weights, in two planes
 	hot := p.code[kernel].hot()
 	return cost{
-		memory: keys*at + sums, l2: read + 4*shapeHeads*shapeDim*rows + sums,
+		memory: keys*at + sums, l2: read + float64(4*heads*dim)*rows + sums,
 		tensor: products * 2 * 16 * 8 * 16, instructions: products / float64(count(hot, "HMMA")) * float64(len(hot)),
 		kernels: 3,
 	}
@@ -284,7 +291,7 @@ func predictions(t *testing.T, kernels []*machineKernel) {
 		switch {
 		case k.name == "single_bf16_16":
 			threads = 64
-		case strings.HasPrefix(k.name, "attend_b"), strings.HasPrefix(k.name, "attend_f"), k.name == "tree_attend", k.name == "tree_queries",
+		case strings.HasPrefix(k.name, "attend_") && k.name != "attend_sum", k.name == "tree_attend", k.name == "tree_queries",
 			strings.HasSuffix(k.name, "_half"),
 			k.name == "staged_bf16_64", k.name == "staged_q8_64", k.name == "single_bf16_64", k.name == "single_bf16_128", strings.HasPrefix(k.name, "product_"):
 			threads = 128
@@ -302,7 +309,7 @@ func predictions(t *testing.T, kernels []*machineKernel) {
 	b.WriteString(predictionsWork)
 	head := p.linear(shapeHidden, 2*shapeHidden, 10).plus(p.layer(10, 1024, true)).plus(p.linear(shapeVocab, shapeHidden, 10)).plus(cost{memory: 10 * 4 * shapeVocab, kernels: 5})
 	own := 6.0 * headWeights / (6*headWeights + 4*lmWeights) // of training's operations
-	one := predictor{code: p.code, planes: 1}
+	one, wide := predictor{code: p.code, planes: 1}, predictor{code: p.code, planes: 2, wide: true}
 	var shares strings.Builder
 	for _, w := range []struct {
 		what string
@@ -319,6 +326,9 @@ func predictions(t *testing.T, kernels []*machineKernel) {
 		{"attention alone of it", p.attend(512, 256, false).times(shapeLayers), 0},
 		{"labelling, 2048 rows, cuBLAS in two planes", p.library(2048, 2048), 2048},
 		{"attention alone of it", p.attend(2048, 1024, false).times(shapeLayers), 0},
+		{"attention alone of Gemma 2 9B: 1 row after 8192 positions", wide.attend(1, 8192, false).times(42), 0},
+		{"attention alone of Gemma 2 9B: a tree of 60 rows after 8192 positions", wide.attend(60, 8192, true).times(42), 0},
+		{"attention alone of Gemma 2 9B: prefill, 512 rows", wide.attend(512, 256, false).times(42), 0},
 		{"one plane: decode, 1 row after 1024 positions", one.pass(1, 1024, false), 0},
 		{"one plane: a tree of 60 rows", one.pass(60, 1024, true), 0},
 		{"one plane: prefill, 512 rows", one.pass(512, 256, false), 512},
@@ -424,7 +434,8 @@ const predictionsTail = `
 - Attention: keys and values are read once from memory, and once from L2 for every 64 queries (rows times the 4 heads of a group).
   Tiles are whole: 16 queries. Each row of a tree reads half a chunk of 128 positions by itself. 4 operations for each element of a head
   and position, in two planes. A chunk's sums, 130 numbers for each head and row, are written and read. Instructions are those of the
-  whole kernel with all its tiles. Prefill and labelling see half of their positions on average.
+  whole kernel with all its tiles. Gemma 2 9B has 42 layers with 16 heads of 256 elements and 8 of keys: each of its layers is taken as one without
+  a window, and its soft caps are among the instructions. Prefill and labelling see half of their positions on average.
 - Labelling: every weight is read, unpacked and read again; two planes double the products, but not those of attention, which has two always.
 - Training: 6 operations for each weight of the head and 4 for each of the LM head, which does not learn. The head's weights are read for
   outputs, for gradients of inputs and by AdamW; it and the products read and write f32 gradients, weights and moments seven times in all. The LM head is

@@ -79,6 +79,11 @@ var ptxBugs = []ptxBug{
 	{"a barrier removed behind weights", "attend_bf16_64", `bar\.sync 	0;`, "", 2, tensorTest, "without an order"},
 	{"a product of queries with swapped elements of keys", "attend_bf16_16", `(mma\S+ \{[^}]*\}, \{[^}]*\}, )\{(%r\d+),(%r\d+)\}`, "$1{$3,$2}", 0, tensorTest, "want 0x"},
 	{"a load of values past their alignment", "attend_bf16_64", `(ld\.global\.nc\.v2\.u32 \{[^}]*\}, \[%rd\d+)\]`, "$1+4]", 0, tensorTest, "no multiple"},
+	{"a barrier removed between the parts of wide heads", "attend_wide_bf16_64", `bar\.sync 	0;`, "", 1, wideTest, "without an order"},
+	{"queries of wide heads of which a part is not written", "attend_wide_bf16_16", `st\.shared\.v4\.u32[^;]*;`, "", 2, wideTest, "want 0x"},
+	{"a product of wide heads with swapped elements of keys", "attend_wide_bf16_16", `(mma\S+ \{[^}]*\}, \{[^}]*\}, )\{(%r\d+),(%r\d+)\}`, "$1{$3,$2}", 64, wideTest, "want 0x"},
+	{"a wait for copies of wide heads removed", "attend_wide_f32", `cp\.async\.wait_group 0;`, "", 1, plainTest, "a copy to these bytes that was not waited for"},
+	{"a barrier removed before values take the place of keys", "attend_wide_f32", `bar\.sync 	0;`, "", 2, plainTest, "without an order"},
 	{"a wait for copies of factors removed", "product_nt", `cp\.async\.wait_group 1;`, "", 0, halvesTest, "a copy to these bytes that was not waited for"},
 	{"a barrier removed between steps of factors", "product_nn", `bar\.sync 	0;`, "", 0, halvesTest, "without an order"},
 	{"a factor that is not turned", "product_tn", `\.trans\.shared`, ".shared", 0, halvesTest, "want 0x"},
@@ -108,7 +113,9 @@ const (
 	normTest   = "TestDeviceConforms$/^Norm_and_SwiGLU"
 	planeTest  = "TestProductsInOnePlane$/^"
 	sharedTest = "TestProductsWhoseInputsBlocksShare$/^"
+	plainTest  = "TestDeviceConforms$/^Attend_of_wide_heads"
 	tensorTest = "TestAttentionOnTensorCores$/^4"
+	wideTest   = "TestAttentionOnTensorCores$/^1"
 	treeTest   = "TestTreeAttentionOnTensorCores"
 	topkTest   = "TestDeviceConforms$/^TopK"
 )

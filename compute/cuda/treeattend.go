@@ -24,8 +24,8 @@ type treeCall struct {
 // tree checks what TreeAttend and TreeAttendGrad share.
 func (q *queue) tree(op string, g *compute.TrainAttention, o, lse, qs compute.Buffer, k, v []compute.Buffer) *treeCall {
 	check(g.KVHeads > 0 && g.Heads%g.KVHeads == 0, op, "query heads modulo KV heads", g.Heads%max(1, g.KVHeads), 0)
-	if g.HeadDim < 1 || g.HeadDim > mostDim {
-		panic(fmt.Sprintf("cuda: %s: heads of %d elements, want 1 to %d", op, g.HeadDim, mostDim))
+	if g.HeadDim < 1 || g.HeadDim > narrowDim {
+		panic(fmt.Sprintf("cuda: %s: heads of %d elements, want 1 to %d", op, g.HeadDim, narrowDim))
 	}
 	n, ldq, ldk := len(g.First), g.Heads*g.HeadDim, g.KVHeads*g.HeadDim
 	check(len(g.Last) == n, op, "len(Last)", len(g.Last), n)

@@ -70,6 +70,18 @@ DEVICE float gelu(float x) {
   return 0.5f * x * (x < 0 ? tail : 2.0f - tail);
 }
 
+// hyperbolic returns tanh x: its series near 0, where (1 − e^−2|x|)/(1 + e^−2|x|) would lose digits.
+DEVICE float hyperbolic(float x) {
+  float y = x < 0 ? -x : x, z = x * x, p = 2.18694885e-2f, e = exponential(-2.0f * y);
+  p = madd(p, z, -5.39682540e-2f);
+  p = madd(p, z, 1.33333333e-1f);
+  p = madd(p, z, -3.33333333e-1f);
+  float far = quotient(1.0f - e, 1.0f + e);
+  return y < 0.25f ? madd(x * z, p, x) : x < 0 ? -far : far;
+}
+// capped returns a soft cap of x: limit·tanh(x/limit).
+DEVICE float capped(float x, float limit) { return limit * hyperbolic(quotient(x, limit)); }
+
 enum { act_identity, act_silu, act_gelu };
 DEVICE float activate(float x, i64 act) { return act == act_silu ? silu(x) : act == act_gelu ? gelu(x) : x; }
 
@@ -777,12 +789,14 @@ struct PrepareArgs {
   Store kv;
 };
 
+// A head has at most widest_dim elements.
+enum { widest_dim = 256 };
+
 // prepare normalises and rotates queries and keys and stores keys and values: a
 // warp has one head of one row, an element of every 32 a lane.
 template <class T>
 DEVICE void prepare(const PrepareArgs &a) {
-  enum { most = 128 };
-  SHARED float turned[4][most];
+  SHARED float turned[4][widest_dim];
   int lane = tid() & 31, warp = tid() >> 5;
   i64 r = block_x(), h = (i64)block_y() * 4 + warp, heads = a.q_heads + 2 * a.kv.heads, dim = a.kv.dim;
   if (beyond(a.live, r)) return;
@@ -875,15 +889,20 @@ struct AttendArgs {
   const i32 *blocks, *paths;
   const i64 *live; // items
   i64 q_heads, layer, ld, chunks;
+  u64 scale, cap; // floats: of scores; cap is 0, or the kernel has more than one part
   Store kv;
 };
 
-// attend_f32 multiplies without tensor cores. Grid: items, heads of keys, sixteens of an item's rows times the group's heads.
-KERNEL BOUNDS(128, 3) void attend_f32(const AttendArgs a) {
-  enum { pad = 4 }; // keeps lanes that read rows of keys apart
-  SHARED float keys[tile * (most_dim + pad)];
-  SHARED float values[tile * (most_dim + pad)];
-  SHARED float queries[warps * per_warp][most_dim];
+// attend_plain multiplies without tensor cores. parts are the parts of 128 elements that a head may have. With more than one, shared
+// memory has room for a tile of keys or of values, not of both, and scores may be capped. Grid: items, heads of
+// keys, 4·per_warp of an item's rows times the group's heads.
+template <int parts, int per_warp>
+DEVICE void attend_plain(const AttendArgs &a) {
+  enum { pad = 4, widest = parts * most_dim }; // pad keeps lanes that read rows of keys apart
+  SHARED float keys[tile * (widest + pad)];
+  SHARED float second[parts > 1 ? 4 : tile * (widest + pad)];
+  float *values = parts > 1 ? keys : second;
+  SHARED float queries[warps * per_warp][widest];
   SHARED float weights[warps * per_warp][tile];
   SHARED i32 begin[warps * per_warp], end[warps * per_warp]; // what a query's row sees
   SHARED const float *where[chunk];                          // as many as threads
@@ -902,9 +921,9 @@ KERNEL BOUNDS(128, 3) void attend_f32(const AttendArgs a) {
 
   // A warp without queries helps to copy, and nothing else.
   bool busy = base + warp * per_warp < item.rows * group;
-  float scale = quotient(1.0f, root((float)dim));
+  float scale = as_float((u32)a.scale);
   int at[per_warp]; // rows of this warp's queries
-  float most[per_warp], sum[per_warp], o[per_warp][4];
+  float most[per_warp], sum[per_warp], o[per_warp][parts][4];
 #pragma unroll
   for (int i = 0; i < per_warp; i++) {
     int q = base + warp * per_warp + i;
@@ -917,7 +936,7 @@ KERNEL BOUNDS(128, 3) void attend_f32(const AttendArgs a) {
     most[i] = as_float(0xff800000u);
     sum[i] = 0;
 #pragma unroll
-    for (int e = 0; e < 4; e++) o[i][e] = 0;
+    for (int e = 0; e < 4 * parts; e++) o[i][e / 4][e % 4] = 0;
     i64 h = head * group + (live ? q % group : 0);
     const float *src = a.qkv + ((i64)at[i] * (a.q_heads + 2 * a.kv.heads) + h) * dim;
     for (int d = lane; d < pitch; d += 32) queries[warp * per_warp + i][d] = live && d < dim ? src[d] * scale : 0;
@@ -944,8 +963,8 @@ KERNEL BOUNDS(128, 3) void attend_f32(const AttendArgs a) {
 
   load(keys, from, 0);
   for (i64 t = from; t < to; t += tile) {
-    load(values, t, 1);
-    wait_copies<1>(); // keys
+    if (parts == 1) load(values, t, 1);
+    wait_copies<parts == 1>(); // keys
     barrier();
     if (busy) {
       float s[per_warp];
@@ -966,6 +985,7 @@ KERNEL BOUNDS(128, 3) void attend_f32(const AttendArgs a) {
 #pragma unroll
       for (int i = 0; i < per_warp; i++) {
         bool seen = p >= begin[warp * per_warp + i] && p < end[warp * per_warp + i];
+        if (parts > 1 && a.cap) s[i] = capped(s[i], as_float((u32)a.cap));
         float v = seen ? s[i] : as_float(0xff800000u), m = warp_max(v), e = 0;
         m = m > most[i] ? m : most[i];
         if (seen) e = exponential(v - m);
@@ -974,31 +994,37 @@ KERNEL BOUNDS(128, 3) void attend_f32(const AttendArgs a) {
         most[i] = m;
         sum[i] = sum[i] * f + warp_sum(e);
 #pragma unroll
-        for (int c = 0; c < 4; c++) o[i][c] *= f;
+        for (int c = 0; c < 4 * parts; c++) o[i][c / 4][c % 4] *= f;
         weights[warp * per_warp + i][lane] = e;
       }
     }
     barrier();
-    if (t + tile < to) {
+    if (parts > 1) {
+      load(values, t, 1); // where keys were
+      wait_copies<0>();   // their values
+    } else if (t + tile < to) {
       load(keys, t + tile, 0);
       wait_copies<1>(); // values
     } else {
       wait_copies<0>();
     }
     barrier();
-    if (busy && lane * 4 < pitch)
-      for (int j = 0; j < tile; j++) {
-        F4 v = four(values + j * ld + lane * 4);
 #pragma unroll
-        for (int i = 0; i < per_warp; i++) {
-          float e = weights[warp * per_warp + i][j];
-          o[i][0] = madd(e, v.x, o[i][0]);
-          o[i][1] = madd(e, v.y, o[i][1]);
-          o[i][2] = madd(e, v.z, o[i][2]);
-          o[i][3] = madd(e, v.w, o[i][3]);
+    for (int p = 0; p < parts; p++)
+      if (busy && p * most_dim + lane * 4 < pitch)
+        for (int j = 0; j < tile; j++) {
+          F4 v = four(values + j * ld + p * most_dim + lane * 4);
+#pragma unroll
+          for (int i = 0; i < per_warp; i++) {
+            float e = weights[warp * per_warp + i][j];
+            o[i][p][0] = madd(e, v.x, o[i][p][0]);
+            o[i][p][1] = madd(e, v.y, o[i][p][1]);
+            o[i][p][2] = madd(e, v.z, o[i][p][2]);
+            o[i][p][3] = madd(e, v.w, o[i][p][3]);
+          }
         }
-      }
     barrier();
+    if (parts > 1 && t + tile < to) load(keys, t + tile, 0);
   }
 #pragma unroll
   for (int i = 0; i < per_warp; i++) {
@@ -1006,14 +1032,18 @@ KERNEL BOUNDS(128, 3) void attend_f32(const AttendArgs a) {
     if (q >= item.rows * group) continue;
     float *dst = a.part + (((i64)at[i] * a.q_heads + head * group + q % group) * a.chunks + item.chunk) * (dim + 2);
 #pragma unroll
-    for (int e = 0; e < 4; e++)
-      if (lane * 4 + e < dim) dst[lane * 4 + e] = o[i][e];
+    for (int p = 0; p < parts; p++)
+#pragma unroll
+      for (int e = 0; e < 4; e++)
+        if (p * most_dim + lane * 4 + e < dim) dst[p * most_dim + lane * 4 + e] = o[i][p][e];
     if (lane == 0) {
       dst[dim] = most[i];
       dst[dim + 1] = sum[i];
     }
   }
 }
+KERNEL BOUNDS(128, 3) void attend_f32(const AttendArgs a) { attend_plain<1, per_warp>(a); }
+KERNEL BOUNDS(128, 3) void attend_wide_f32(const AttendArgs a) { attend_plain<2, 2>(a); }
 
 // attend_sum adds a row's chunks in their order. Grid: rows, heads.
 struct AttendSumArgs {
@@ -1021,6 +1051,7 @@ struct AttendSumArgs {
   const float *part;
   const Row *rows;
   const i64 *live;
+  const float *sinks; // [heads] or null
   i64 q_heads, dim, chunks;
 };
 KERNEL BOUNDS(128) void attend_sum(const AttendSumArgs a) {
@@ -1035,6 +1066,11 @@ KERNEL BOUNDS(128) void attend_sum(const AttendSumArgs a) {
     most = m > most ? m : most;
   }
   float sum = 0;
+  if (a.sinks) { // a score without a value
+    float m = a.sinks[h];
+    most = m > most ? m : most;
+    sum = exponential(m - most);
+  }
   for (i64 c = from; c < to; c++) sum = madd(p[c * ld + a.dim + 1], exponential(p[c * ld + a.dim] - most), sum);
   float inv = quotient(1.0f, sum);
   for (i64 d = tid(); d < a.dim; d += 128) {

@@ -61,7 +61,7 @@ static std::map<std::string, Kernel> kernels = {
     ROW(single_bf16_128, LinearArgs), ROW(single_bf16_256, LinearArgs),
     ROW(topk_pieces, TopArgs),       ROW(topk_merge, TopArgs),        ROW(choose, ChooseArgs),       ROW(prepare_f32, PrepareArgs),   ROW(prepare_bf16, PrepareArgs),
     ROW(paths, PathsArgs),           ROW(attend_f32, AttendArgs),     ROW(attend_bf16_16, AttendArgs),
-    ROW(attend_bf16_64, AttendArgs),
+    ROW(attend_bf16_64, AttendArgs),  ROW(attend_wide_f32, AttendArgs), ROW(attend_wide_bf16_16, AttendArgs), ROW(attend_wide_bf16_64, AttendArgs),
     ROW(attend_sum, AttendSumArgs),  ROW(move_slots, MoveArgs),
     ROW(unpack_bf16, UnpackArgs),    ROW(unpack_f32, UnpackArgs),     ROW(planes, PlaneArgs),
     ROW(finish_rows, LinearArgs),    ROW(round_bf16, RoundArgs),
