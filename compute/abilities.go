@@ -1,5 +1,7 @@
 package compute
 
+import "context"
+
 // Abilities are what a queue can do beyond Queue. A nil field is an ability that it
 // lacks.
 //
@@ -66,6 +68,25 @@ type DeviceAbilities struct {
 	// device was opened, or on the class of processor. It decides bits of results.
 	Rounding func(weights DType) string
 	Training LibraryTrainer
+	Join     Joiner
+}
+
+// A Joiner sums buffers of several devices without the host's memory.
+type Joiner interface {
+	// Join connects devices of one kind, each of another ordinal.
+	Join(devices []Device) (Sums, error)
+}
+
+// Sums are devices that were joined.
+type Sums interface {
+	// By names what sums, such as "NCCL 2.27.3". With the number of devices it decides last bits; the sum of two has those of any
+	// other way to add them.
+	By() string
+	// Sum replaces F32 buffers bufs[d][i] of every device d by their sum, for every i, and waits until that is done. Whoever wrote
+	// them has been waited for. If a device fails or ctx ends long before the sums are done, an error says so: buffers are lost
+	// then, and nothing is summed any more, but other devices can be used.
+	Sum(ctx context.Context, bufs [][]Buffer) error
+	Close() error
 }
 
 // A LibraryTrainer may have been opened so that a library computes products of its TrainOps.

@@ -132,7 +132,7 @@ func benchmarkStepOf(b *testing.B, spec *arch.Spec, seqs, length int, name strin
 	if err := g.Compile(total, bt.Head.Nodes...); err != nil {
 		b.Fatal(err)
 	}
-	opt, err := newOptimiser(Default(), q, p.Tensors(), true)
+	opt, err := newOptimiser(Default(), q, p.Tensors(), Default().Accum > 1)
 	if err != nil {
 		b.Fatal(err)
 	}

@@ -6,10 +6,12 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"fmt"
 	"math"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -35,16 +37,19 @@ func onEmulatedDevice(t *testing.T) bool {
 	if err != nil {
 		t.Fatal(err)
 	}
-	blas, err := cudatest.BLAS()
-	if err != nil {
-		t.Fatal(err)
+	for _, library := range []func() (string, error){cudatest.BLAS, cudatest.NCCL} {
+		beside, err := library()
+		if err != nil {
+			t.Fatal(err)
+		}
+		dir += string(os.PathListSeparator) + beside
 	}
 	args := []string{"-test.run=^" + t.Name() + "$", "-test.v"}
 	if testing.Short() {
 		args = append(args, "-test.short")
 	}
 	c := exec.Command(os.Args[0], args...)
-	c.Env = append(cudatest.Environ(os.Environ(), dir+string(os.PathListSeparator)+blas), env+"=1")
+	c.Env = append(cudatest.Environ(os.Environ(), dir), env+"=1")
 	out, err := c.CombinedOutput()
 	if err != nil {
 		t.Fatalf("%v\n%s", err, out)
@@ -364,14 +369,69 @@ func TestCUDADevicesTrainTogether(t *testing.T) {
 	}
 	parts.ctx, parts.job = nil, on
 	parts.trains(2)
-	same := func(what, out string) {
+	same := func(what, out, as string, but ...string) {
 		t.Helper()
-		a, b := files(t, out), files(t, whole.out)
+		a, b := files(t, out), files(t, as)
 		for name := range b {
-			if strings.Contains(name, "step-00000003") && !bytes.Equal(a[name], b[name]) {
+			if strings.Contains(name, "step-00000003") && !slices.Contains(but, filepath.Base(name)) && !bytes.Equal(a[name], b[name]) {
 				t.Errorf("%s: other bits in %s", what, name)
 			}
 		}
 	}
-	same("interrupted", parts.out)
+	same("interrupted", parts.out, whole.out)
+
+	// The sum of two devices by NCCL has the host's bits, and says what made it.
+	by := ""
+	joined := func(rank int, j *HeadJob) {
+		on(rank, j)
+		j.Joined = func(b string, why error) {
+			if rank == 0 {
+				by = fmt.Sprint(b, why)
+			}
+		}
+	}
+	direct := r
+	direct.out += "-nccl"
+	direct.job = joined
+	direct.trains(2)
+	if by != "NCCL 2.27.3<nil>" {
+		t.Errorf("summed by %q", by)
+	}
+	same("NCCL", direct.out, whole.out, "trainer.json", "manifest.json")
+	if state := string(files(t, direct.out)["step-00000003/trainer.json"]); !strings.Contains(state, `"arithmetic":"two devices, NCCL 2.27.3"`) {
+		t.Errorf("the checkpoint does not say what summed: %s", state)
+	}
+	direct.job = on
+	if _, errs := direct.run(2); errs[0] == nil || !strings.Contains(errs[0].Error(), "began with the arithmetic of two devices, NCCL 2.27.3, now of two devices,") {
+		t.Errorf("without NCCL: %v", errs[0])
+	}
+	direct.job = joined
+	const third = "step-00000003"
+	want := files(t, direct.out)
+	for i, c := range []struct{ plant, says string }{
+		{"f3,0", "step 3: gradients of the devices: NCCL: unhandled cuda error"},
+		{"h3,1", "step 3: gradients of the devices: device 1: NCCL: remote process exited"},
+		{"o3,1", "step 3: gradients of the devices: rank "},
+	} {
+		t.Setenv("TALF_FAKE_NCCL_PLANT", c.plant)
+		fails := direct
+		fails.out += fmt.Sprint("-", i)
+		_, errs := fails.run(2)
+		for rank, err := range errs {
+			if err == nil || !strings.Contains(err.Error(), c.says) {
+				t.Errorf("%s, rank %d: %v, want %q", c.plant, rank, err, c.says)
+			}
+		}
+		t.Setenv("TALF_FAKE_NCCL_PLANT", "")
+		if got := files(t, fails.out); got["step-00000002/model.safetensors"] == nil || got[third+"/model.safetensors"] != nil {
+			t.Errorf("%s: the second step was not saved", c.plant)
+		}
+		fails.trains(2)
+		got := files(t, fails.out)
+		for name := range want {
+			if strings.HasPrefix(name, third) && !bytes.Equal(got[name], want[name]) {
+				t.Errorf("%s, and the run went on: other bits in %s", c.plant, name)
+			}
+		}
+	}
 }

@@ -500,7 +500,7 @@ func TestAdamWStepsAgreeWithTheReference(t *testing.T) {
 		q := queue(t, 2)
 		p := params(t, q, r.spec, r.head)
 		g, b, _, total := r.build(t, q, p, l)
-		opt, err := newOptimiser(cfg, q, p.Tensors(), true)
+		opt, err := newOptimiser(cfg, q, p.Tensors(), cfg.Accum > 1)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -51,6 +51,8 @@ type HeadJob struct {
 	// Arithmetic names what computes if its last bits differ from the CPU's; "" is the
 	// CPU. A run continues only with the same one.
 	Arithmetic string
+	// Joined, if not nil, lets devices of this process sum gradients themselves, and is told what sums, or why the host does.
+	Joined func(by string, why error)
 	// Group is the ranks that train together; nil is this process alone. Only rank 0
 	// uses Out. Target, Data and Init must be the same on all ranks.
 	Group dist.Group
@@ -165,7 +167,7 @@ func newHeadTask(cfg Config, job HeadJob) (*headTask, *trainer, error) {
 	if err != nil {
 		return nil, nil, err
 	}
-	t.task, t.params, t.report, t.origin, t.arithmetic, t.warn = h, h.params, job.Report, origin.Head(target.Function(), job.Data.ID(), vocab), job.Arithmetic, job.Warn
+	t.task, t.params, t.report, t.origin, t.arithmetic, t.warn, t.joined = h, h.params, job.Report, origin.Head(target.Function(), job.Data.ID(), vocab), job.Arithmetic, job.Warn, job.Joined
 	return h, t, nil
 }
 

@@ -35,7 +35,8 @@ type LMJob struct {
 	Profile string
 	// Arithmetic is the same as HeadJob's.
 	Arithmetic string
-	Group      dist.Group // as HeadJob's; Spec and Docs must be the same on all ranks
+	Joined     func(by string, why error) // HeadJob's
+	Group      dist.Group                 // as HeadJob's; Spec and Docs must be the same on all ranks
 }
 
 // LM trains a language model on next-token cross-entropy. When ctx ends, it saves a
@@ -169,7 +170,7 @@ func newLMTask(cfg Config, job LMJob) (*lmTask, *trainer, error) {
 	if err != nil {
 		return nil, nil, err
 	}
-	t.task, t.params, t.report, t.origin, t.arithmetic, t.warn = l, l.params, job.Report, origin.LM(job.Spec, job.Docs, job.Window), job.Arithmetic, job.Warn
+	t.task, t.params, t.report, t.origin, t.arithmetic, t.warn, t.joined = l, l.params, job.Report, origin.LM(job.Spec, job.Docs, job.Window), job.Arithmetic, job.Warn, job.Joined
 	return l, t, nil
 }
 

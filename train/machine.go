@@ -12,6 +12,7 @@ import (
 
 // A machine is what a run computes on.
 type machine struct {
+	dev   compute.Device
 	queue compute.Queue
 	ops   compute.TrainOps // the queue's
 	peers *dist.Peers
@@ -23,7 +24,7 @@ type machine struct {
 // newMachine refuses a device and ranks that cannot run cfg. profileDir is "" for a run
 // that is not profiled.
 func newMachine(cfg Config, dev compute.Device, peers *dist.Peers, profileDir string) (machine, error) {
-	m := machine{peers: peers}
+	m := machine{dev: dev, peers: peers}
 	if n := peers.Size(); cfg.Accum%n != 0 {
 		return m, fmt.Errorf("train: accum is %d, want a multiple of the %d ranks: the batches of a step are of all ranks together", cfg.Accum, n)
 	}

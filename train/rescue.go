@@ -7,16 +7,17 @@ import (
 
 	"talf/train/dist"
 	"talf/train/internal/gg"
+	"talf/train/internal/optim"
 )
 
 // rescue ends a run that failed with err. If the device of one of several ranks was lost, another has the weights and
 // moments of the last finished step, and rank 0 saves them.
 func (t *trainer) rescue(ctx context.Context, res Result, err error) (Result, error) {
 	var failed *dist.RankError
-	if !t.remote || !errors.As(err, &failed) || failed.Well < 0 {
+	if !t.remote || !errors.Is(err, optim.ErrSums) && (!errors.As(err, &failed) || failed.Well < 0) {
 		return res, err
 	}
-	if failed.Rank == 0 {
+	if failed != nil && failed.Rank == 0 {
 		values := slices.Concat(t.params.Tensors(), t.opt.Moments())
 		var own []byte
 		if t.peers.Rank() == failed.Well {

@@ -84,7 +84,9 @@ type trainer struct {
 
 	program
 	opt     *optim.AdamW   // its steps count from the start of the stage
-	buckets *optim.Buckets // nil if there is one rank
+	buckets *optim.Buckets // nil if there is one rank, or sums
+	sums    *optim.Joined  // nil: the group sums in the host's memory
+	joined  func(by string, why error)
 	state   trainerState
 
 	// place is where the step in progress starts in the data.
@@ -157,6 +159,13 @@ func launch(ctx context.Context, group dist.Group, make func() (*trainer, error)
 	}
 	if err := dist.Agree(ctx, group, err); err != nil {
 		return Result{}, err
+	}
+	if t.joined != nil && t.remote && t.peers.Near() {
+		if t.sums, err = optim.Join(ctx, t.peers, t.dev, t.joined); err != nil {
+			return Result{}, err
+		}
+		defer t.sums.Close()
+		t.arithmetic += t.sums.Arithmetic()
 	}
 	return t.run(ctx)
 }
@@ -315,7 +324,7 @@ func (t *trainer) beginStage(i int) (err error) {
 		return err
 	}
 	t.prof.Watch(t.graph)
-	if t.opt, err = newOptimiser(t.cfg, t.queue, t.params.Tensors(), t.peers.Alone()); err != nil || t.peers.Alone() {
+	if t.opt, err = newOptimiser(t.cfg, t.queue, t.params.Tensors(), t.sums != nil || t.peers.Alone() && t.cfg.Accum > 1); err != nil || t.sums != nil || t.peers.Alone() {
 		return err
 	}
 	var sums []*gg.Tensor
@@ -326,11 +335,10 @@ func (t *trainer) beginStage(i int) (err error) {
 	return nil
 }
 
-// newOptimiser returns the optimiser of a run. Ranks that are not alone gather gradients
-// in buckets of their own.
-func newOptimiser(c Config, q compute.Queue, params []*gg.Tensor, alone bool) (*optim.AdamW, error) {
+// newOptimiser returns the optimiser of a run, which may have memory in which it gathers gradients.
+func newOptimiser(c Config, q compute.Queue, params []*gg.Tensor, gather bool) (*optim.AdamW, error) {
 	return optim.New(optim.Config{
-		Beta1: c.Beta1, Beta2: c.Beta2, Eps: c.Eps, Decay: c.Decay, Clip: c.Clip, Gather: alone && c.Accum > 1,
+		Beta1: c.Beta1, Beta2: c.Beta2, Eps: c.Eps, Decay: c.Decay, Clip: c.Clip, Gather: gather,
 	}, q, params)
 }
 

@@ -27,7 +27,10 @@ func (t *trainer) makeStep(ctx context.Context) (p Progress, err error) {
 		return p, t.diverged(ctx, at, micro, fmt.Sprintf("the loss is %v", p.Loss))
 	}
 	var ok bool
-	if p.Norm, ok = t.opt.Update(t.nodes, stage.Rate(t.opt.Step()+1)); !ok && t.failedDevice() {
+	if p.Norm, ok, err = t.sums.Update(ctx, t.opt, t.nodes, stage.Rate(t.opt.Step()+1)); err != nil {
+		return p, fmt.Errorf("step %d: %w", at, err)
+	}
+	if !ok && t.buckets != nil && t.failedDevice() {
 		p.Norm = t.buckets.Norm()
 		t.opt.SetStep(at - t.state.Begun) // as the others, who made the step
 	} else if !ok {
@@ -84,7 +87,7 @@ func (t *trainer) gradients(ctx context.Context, p *Progress) (micro int, losses
 			t.opt.Gather(i, t.nodes)
 		}
 	}
-	if t.buckets != nil && t.remote {
+	if t.remote && !t.peers.Alone() {
 		// A device is given all of a pass before it is waited for, so its gradients are complete together.
 		t.buckets.Fetch()
 		if err := t.queue.Sync(context.Background()); err != nil {

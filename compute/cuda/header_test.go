@@ -56,6 +56,7 @@ func TestLibraryHeadersAreNVIDIAs(t *testing.T) {
 			"cublas_api.h", "CUBLAS_INCLUDE", "nvidia-cublas", "cublasStatus_t cublasSetWorkspace_v2(cublasHandle_t, void *, size_t);",
 			"cublasStatus_t cublasSetWorkspace_v2(cublasHandle_t, void *, int);",
 		},
+		{"nccl.h", "NCCL_INCLUDE", "nvidia-nccl", "ncclResult_t ncclCommInitAll(ncclComm_t *, int, const int *);", "ncclResult_t ncclCommInitAll(ncclComm_t *, int, int *);"},
 	} {
 		t.Run(c.header, func(t *testing.T) {
 			dir := os.Getenv(c.env)
@@ -100,10 +101,10 @@ func headerChecks(t *testing.T, header, dir string) (string, int) {
 	for _, m := range regexp.MustCompile(`(?m)^#define (cu\w+) (cu\w+)$`).FindAllStringSubmatch(header, -1) {
 		check("_Static_assert(__builtin_strcmp(NAME(%s), %q) == 0, \"version of %[1]s\");", m[1], m[2])
 	}
-	for _, m := range regexp.MustCompile(`\b(CU\w+)\s*=\s*(-?\w+)`).FindAllStringSubmatch(header, -1) {
+	for _, m := range regexp.MustCompile(`\b(CU\w+|nccl\w+)\s*=\s*(-?\w+)`).FindAllStringSubmatch(header, -1) {
 		check("_Static_assert(%s == %s, \"value of %[1]s\");", m[1], m[2])
 	}
-	for _, m := range regexp.MustCompile(`(?m)^(?:CUresult|cublasStatus_t) [^;]*;`).FindAllString(header, -1) {
+	for _, m := range regexp.MustCompile(`(?m)^(?:CUresult|cublasStatus_t|ncclResult_t|const char) [^;=]*;`).FindAllString(header, -1) {
 		check("%s", m)
 	}
 	sizes.WriteString("#include <stdio.h>\n#include <cuda.h>\nint main(void) {\n")

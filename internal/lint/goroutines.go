@@ -13,6 +13,7 @@ import (
 var Goroutines = map[string]string{
 	"compute/cpu/pool.go: newPool":            "pool.guarded hands a panic to whoever runs the job",
 	"compute/cuda/device.go: New":             "caught and perform make a panic the device's failure",
+	"compute/cuda/join.go: device.Join":       "joined.do makes a panic its caller's error",
 	"compute/cuda/rate.go: Roomiest":          "calls the driver alone, before there is any work to lose",
 	"compute/cuda/weight.go: packing.run":     "mapped.Group hands a panic to Wait",
 	"infer/bench/load/load.go: Config.once":   "a client that keeps nothing: a panic ends it with its stack",

@@ -68,6 +68,9 @@ type round struct {
 	size  int // numbers; −1: any
 	nums  [][]float32
 	bytes [][]byte
+	given []any
+	once  func(given []any) any // rank 0's
+	got   any                   // what it returned
 	here  int
 	err   error
 	done  chan struct{}
@@ -89,7 +92,7 @@ func (m *Member) Name(rank int) string {
 
 // Reduce implements Group.
 func (m *Member) Reduce(x []float32) {
-	m.pending = append(m.pending, m.join("reduces", len(x), x, nil))
+	m.pending = append(m.pending, m.join("reduces", len(x), x, nil, nil, nil))
 }
 
 // Wait implements Group.
@@ -105,13 +108,23 @@ func (m *Member) Wait(ctx context.Context) error {
 
 // Gather implements Group.
 func (m *Member) Gather(ctx context.Context, msg []byte) ([][]byte, error) {
-	r := m.join("gathers", -1, nil, slices.Clone(msg))
+	r := m.join("gathers", -1, nil, slices.Clone(msg), nil, nil)
 	return r.bytes, r.wait(ctx)
 }
 
 // Broadcast implements Group.
 func (m *Member) Broadcast(ctx context.Context, x []float32) error {
-	return m.join("broadcasts", len(x), x, nil).wait(ctx)
+	return m.join("broadcasts", len(x), x, nil, nil, nil).wait(ctx)
+}
+
+// Once calls f, that of rank 0, with what all members give, by rank, and returns to each of them what f returns. It is for what
+// processes could not give each other.
+func (m *Member) Once(ctx context.Context, give any, f func(given []any) any) (any, error) {
+	r := m.join("meets", -1, nil, nil, give, f)
+	if err := r.wait(ctx); err != nil {
+		return nil, err
+	}
+	return r.got, nil
 }
 
 // Leave removes the member as if its process had been killed.
@@ -149,19 +162,22 @@ func (r *round) wait(ctx context.Context) error {
 
 // join adds the member's part to its next round. The round starts when the last member
 // has joined it.
-func (m *Member) join(kind string, size int, x []float32, msg []byte) *round {
+func (m *Member) join(kind string, size int, x []float32, msg []byte, give any, once func([]any) any) *round {
 	h := m.hub
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	r := h.rounds[m.at]
 	if r == nil {
-		r = &round{kind: kind, size: size, nums: make([][]float32, h.n), bytes: make([][]byte, h.n), done: make(chan struct{})}
+		r = &round{kind: kind, size: size, nums: make([][]float32, h.n), bytes: make([][]byte, h.n), given: make([]any, h.n), done: make(chan struct{})}
 		h.rounds[m.at] = r
 	}
 	if r.kind != kind || r.size != size {
 		r.err = fmt.Errorf("operation %d: rank %d %s %d numbers where another %s %d", m.at, m.rank, kind, size, r.kind, r.size)
 	}
-	r.nums[m.rank], r.bytes[m.rank] = x, msg
+	r.nums[m.rank], r.bytes[m.rank], r.given[m.rank] = x, msg, give
+	if m.rank == 0 {
+		r.once = once
+	}
 	if r.here++; r.here < h.n {
 		m.at++
 		return r
@@ -198,6 +214,8 @@ func (r *round) len() (bytes int) {
 
 func (r *round) run() {
 	switch r.kind {
+	case "meets":
+		r.got = r.once(r.given)
 	case "reduces":
 		r.inPieces(func(lo, hi int) {
 			sum := r.nums[0][lo:hi]

@@ -199,6 +199,26 @@ func (p *Peers) Collect(ctx context.Context, msg []byte) (all [][]byte, _ error)
 	return all, err
 }
 
+// A meeting is a Group within one process, whose ranks can give each other more than messages. See (*Member).Once.
+type meeting interface {
+	Once(ctx context.Context, give any, f func(given []any) any) (any, error)
+}
+
+// Near reports whether there are several ranks, all in this process, so that they can meet.
+func (p *Peers) Near() bool {
+	_, ok := p.group.(meeting)
+	return ok && !p.Alone()
+}
+
+// Meet calls rank 0's f once, with what all ranks give, by rank, and returns what it returns to all of them. The ranks are Near.
+func (p *Peers) Meet(ctx context.Context, give any, f func(given []any) any) (got any, _ error) {
+	err := p.patiently(ctx, func(ctx context.Context) (err error) {
+		got, err = p.group.(meeting).Once(ctx, give, f)
+		return err
+	})
+	return got, err
+}
+
 // A RankError is the error of one rank, or of several, but not all, and says which is the first of them.
 type RankError struct {
 	Rank int
@@ -211,8 +231,8 @@ func (e *RankError) Error() string { return e.name + ": " + e.Err.Error() }
 
 func (e *RankError) Unwrap() error { return e.Err }
 
-// name returns what errors call a rank.
-func (p *Peers) name(rank int) string {
+// Name returns what errors call a rank.
+func (p *Peers) Name(rank int) string {
 	if g, ok := p.group.(interface{ Name(rank int) string }); ok && g.Name(rank) != "" {
 		return g.Name(rank)
 	}
@@ -243,7 +263,7 @@ func (p *Peers) settle(ctx context.Context, all []report, err error) ([]json.Raw
 	case first >= 0 && same:
 		return nil, err // everyone's
 	case first >= 0:
-		failed := &RankError{Rank: first, Well: slices.IndexFunc(all, func(x report) bool { return x.Err == "" }), name: p.name(first), Err: err}
+		failed := &RankError{Rank: first, Well: slices.IndexFunc(all, func(x report) bool { return x.Err == "" }), name: p.Name(first), Err: err}
 		if first != p.Rank() {
 			failed.Err = errors.New(all[first].Err)
 		}
@@ -296,7 +316,7 @@ func (p *Peers) Same(ctx context.Context, what, parts []string) error {
 		for i := range what {
 			if zero[i] != other[i] {
 				is, not := firstDifference(other[i], zero[i])
-				return fmt.Errorf("%s has other %s than %s: %s, not %s", p.name(r), what[i], p.name(0), is, not)
+				return fmt.Errorf("%s has other %s than %s: %s, not %s", p.Name(r), what[i], p.Name(0), is, not)
 			}
 		}
 	}

@@ -19,6 +19,7 @@ type Place struct {
 	Math       string // type in which devices multiply
 	DType      string // of the activations that wait for the backward pass
 	CUBLAS     bool   // may compute large products on CUDA devices
+	NCCL       bool   // may sum gradients of several CUDA devices
 	Online     bool   // texts are labelled while training reads them
 	Profile    string // directory for a profile that times operations one by one; "": none
 	Unresolved bool   // nothing will run, so the devices need not be there
@@ -87,4 +88,17 @@ func (p *Place) Log(log *slog.Logger, dev compute.Device) {
 		by = "the device's own: " + why.Error()
 	}
 	log.Info("training", "device", dev.Name(), "math", p.Math, "products", by)
+}
+
+// Joined returns what a run of several devices tells what sums their gradients; nil: the host is to sum them.
+func (p *Place) Joined(log *slog.Logger) func(by string, why error) {
+	if !p.NCCL {
+		return nil
+	}
+	return func(by string, why error) {
+		if why != nil {
+			by = "the host: " + why.Error()
+		}
+		log.Info("training", "devices", p.Devices.String(), "gradients", by)
+	}
 }

@@ -174,6 +174,7 @@ func (o *trainOptions) flags(f *pflag.FlagSet) {
 	f.Var(&o.place.Devices, "device", devices.HelpAll()+"; several train one run together")
 	f.StringVar(&o.place.Math, "math", plan.F32, "type in which a CUDA device multiplies: f32, or bf16 on tensor cores; sums are f32")
 	f.BoolVar(&o.place.CUBLAS, "cublas", true, "on a CUDA device, let cuBLAS compute large products where it is found")
+	f.BoolVar(&o.place.NCCL, "nccl", true, "with several CUDA devices, let NCCL sum gradients from device to device where it is found")
 	f.BoolVar(&o.printJSON, "json", false, "print JSON")
 }
 

@@ -87,6 +87,11 @@ func BLAS() (string, error) {
 	return library("libcublas.so.12", Kernels(), []string{"fake/libcublas.cpp"}, nil)
 }
 
+// NCCL returns the directory of a libnccl.so.2 for the emulated device.
+func NCCL() (string, error) {
+	return library("libnccl.so.2", Kernels(), []string{"fake/libnccl.cpp"}, nil)
+}
+
 // library returns the directory of a library compiled from sources in a directory, the first of
 // which includes the others, and of those that are compiled without a sanitizer and take its place.
 func library(name, kernels string, sources, flags []string, uninstrumented ...string) (string, error) {

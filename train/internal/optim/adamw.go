@@ -102,18 +102,32 @@ func (o *AdamW) GatherOne(i, j int, nodes []*gg.Node) {
 // ones, and returns their norm before clipping. If that is not finite, Update changes nothing
 // and ok is false.
 func (o *AdamW) Update(nodes []*gg.Node, lr float64) (norm float64, ok bool) {
-	grad := func(i int) compute.Buffer {
-		if o.sum != nil {
-			return o.sum[i].Buf
-		}
-		return nodes[i].GradBuffer()
-	}
+	norm = o.Norm(nodes)
+	return norm, o.Apply(nodes, lr, norm)
+}
+
+// Gradients returns the gradients of nodes, or the accumulated ones, by parameter.
+func (o *AdamW) Gradients(nodes []*gg.Node) []compute.Buffer {
 	all := make([]compute.Buffer, len(o.params))
 	for i := range all {
-		all[i] = grad(i)
+		if o.sum != nil {
+			all[i] = o.sum[i].Buf
+		} else {
+			all[i] = nodes[i].GradBuffer()
+		}
 	}
-	if norm = math.Sqrt(o.ops.SumSquares(all...)); math.IsNaN(norm) || math.IsInf(norm, 0) {
-		return norm, false
+	return all
+}
+
+// Norm returns the norm of the gradients, before clipping. It waits for the device.
+func (o *AdamW) Norm(nodes []*gg.Node) float64 {
+	return math.Sqrt(o.ops.SumSquares(o.Gradients(nodes)...))
+}
+
+// Apply is Update with the norm that Norm returned.
+func (o *AdamW) Apply(nodes []*gg.Node, lr, norm float64) (ok bool) {
+	if math.IsNaN(norm) || math.IsInf(norm, 0) {
+		return false
 	}
 	scale := 1.0
 	if o.cfg.Clip > 0 {
@@ -124,10 +138,10 @@ func (o *AdamW) Update(nodes []*gg.Node, lr float64) (norm float64, ok bool) {
 		LR: float32(lr), Beta1: float32(o.cfg.Beta1), Beta2: float32(o.cfg.Beta2),
 		Eps: float32(o.cfg.Eps), Decay: float32(o.cfg.Decay), Scale: float32(scale), Step: o.step,
 	}
-	for i, p := range o.params {
-		o.ops.AdamW(p.Buf, grad(i), o.m[i].Buf, o.v[i].Buf, h)
+	for i, g := range o.Gradients(nodes) {
+		o.ops.AdamW(o.params[i].Buf, g, o.m[i].Buf, o.v[i].Buf, h)
 	}
-	return norm, true
+	return true
 }
 
 // Tensors returns the moments for a checkpoint.

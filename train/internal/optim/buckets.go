@@ -14,7 +14,7 @@ const bucketSize = 1 << 20
 // A Reducer starts to sum a slice over all ranks (see dist.Group).
 type Reducer interface{ Reduce([]float32) }
 
-// Buckets sum gradients over the ranks in the order in which the backward pass
+// Buckets, unless they are nil, sum gradients over the ranks in the order in which the backward pass
 // completes them, while it is still running. The gradients of all micro-batches of a
 // step are added up in the buckets' memory.
 type Buckets struct {
@@ -80,6 +80,9 @@ func (b *Buckets) Complete(p int) {
 // Fetch copies the gradients of a device with its own memory, all of them complete, to the buckets, and starts the sum of
 // each while the next is copied.
 func (b *Buckets) Fetch() {
+	if b == nil {
+		return
+	}
 	for b.next < len(b.mem) {
 		for _, p := range b.in[b.next] {
 			b.sums[p].Pull()
@@ -90,6 +93,9 @@ func (b *Buckets) Fetch() {
 
 // Return copies the sums, all of them done, to where the optimiser reads them, if that is a device's memory.
 func (b *Buckets) Return() {
+	if b == nil {
+		return
+	}
 	for _, t := range b.sums {
 		t.Push()
 	}
@@ -115,6 +121,9 @@ func (b *Buckets) reduceNext() {
 // ReduceRest starts the sums that a failed step did not reach: the other ranks wait
 // for them.
 func (b *Buckets) ReduceRest() {
+	if b == nil {
+		return
+	}
 	for b.next < len(b.mem) {
 		b.reduceNext()
 	}

@@ -34,6 +34,7 @@ type Error int
 // The results that callers distinguish.
 const (
 	OutOfMemory  Error = C.CUDA_ERROR_OUT_OF_MEMORY
+	NotReady     Error = C.CUDA_ERROR_NOT_READY
 	NotSupported Error = C.CUDA_ERROR_NOT_SUPPORTED
 )
 

@@ -286,6 +286,16 @@ API(talf_fake_owner)(u64 p, u64 n) {
 }
 API(talf_fake_stream)(void *s) { return s > streams && s <= (char *)streams + most_devices ? (int)((char *)s - (char *)streams) : 0; }
 
+// A collective that never ends keeps all streams busy until it is aborted, and may lose a device, a context.
+static bool busy;
+API(talf_fake_hold)(int on) { LOCK; busy = on; return 0; }
+API(talf_fake_lose)(int device) { LOCK; failures[device] = launch_failed; return 0; }
+static void stuck() {
+  if (!busy || failure) return;
+  fprintf(stderr, "emulated device: something waits for a collective that never ends\n");
+  abort();
+}
+
 API(cuMemcpyHtoDAsync_v2)(u64 d, const void *s, size_t n, void *) {
   if (null_driver) {
     if (n <= 1 << 17) memcpy((void *)d, s, n); // arguments; weights are never read
@@ -335,7 +345,8 @@ API(cuModuleGetFunction)(void **f, void *, const char *name) {
   return success;
 }
 API(cuStreamCreate)(void **s, unsigned) { *s = (char *)streams + context; return failure; }
-API(cuStreamSynchronize)(void *) { IDLE; LOCK; trace("synchronize", 0); return finish_all(); }
+API(cuStreamSynchronize)(void *) { IDLE; LOCK; trace("synchronize", 0); stuck(); return finish_all(); }
+API(cuStreamQuery)(void *) { IDLE; LOCK; int r = finish_all(); return r || !busy ? r : 600; }
 API(cuStreamDestroy_v2)(void *) { LOCK; finish_all(); return 0; }
 API(cuEventCreate)(void **e, unsigned) { *e = (void *)3; return 0; }
 API(cuEventRecord)(void *, void *) { return 0; }
