@@ -17,6 +17,7 @@ import (
 type Curve struct {
 	at   [12]point // by the length of n-1 in bits: 1, 2, 3..4, 5..8, …
 	seen int       // passes
+	ties int       // of these, those of the fewest rows
 	mix  mixture
 
 	// Costs since the last pass: a round asks for the same few many times.
@@ -27,6 +28,8 @@ type Curve struct {
 type point struct {
 	rows, cost, w float64
 	last          int     // the last pass of about as many rows
+	tie           int     // the Curve's ties then, and
+	since         int     // passes of about as many rows since
 	read          float64 // experts
 }
 
@@ -52,8 +55,15 @@ func (c *Curve) add(rows int, x experts.Read, cost, trust float64) {
 		c.mix = newMixture(x)
 	}
 	n := bucket(rows)
+	if n <= c.first() {
+		c.ties++
+	}
 	b := &c.at[n]
 	b.last = c.seen
+	if b.tie != c.ties {
+		b.tie, b.since = c.ties, 0
+	}
+	b.since++
 	if b.w == 0 {
 		known := c.CostOf(rows, x)
 		if known == 0 {
@@ -63,7 +73,7 @@ func (c *Curve) add(rows int, x experts.Read, cost, trust float64) {
 		if cost > known {
 			cost = known * (1 + min(cost/known-1, 2*furthest)/2)
 		}
-		*b = point{float64(rows), max(cost, known/4), unsure, c.seen, c.read(rows, x)}
+		*b = point{rows: float64(rows), cost: max(cost, known/4), w: unsure, last: c.seen, tie: c.ties, read: c.read(rows, x)}
 		return
 	}
 	usual, known := c.Read(rows), c.CostOf(rows, x)
@@ -120,6 +130,17 @@ func (c *Curve) doubt(rows int) float64 {
 		}
 	}
 	return 0
+}
+
+// loose is doubt as it was before the passes since the last one of the fewest rows. They all tell how much longer passes
+// of this size take now than those took then, and none tells whether it is this size or the machine that has changed.
+func (c *Curve) loose(rows int) float64 {
+	n := bucket(rows)
+	b := &c.at[n]
+	if n <= c.first() || b.tie != c.ties {
+		return c.doubt(rows)
+	}
+	return max(drift, 1/max(unsure, b.w-float64(b.since)))
 }
 
 // deviation returns how far a pass is from what was known of it, as a logarithm. What makes passes longer

@@ -81,6 +81,37 @@ func TestMetersFollowTheRequest(t *testing.T) {
 	}
 }
 
+// A size that is new and dear, and then taken in every round for long, is no sign of a slower machine: until there is a pass
+// of one row again, all that its passes take longer is mostly theirs.
+func TestANewSizeIsNoSlowerMachine(t *testing.T) {
+	var c Curve
+	var m Meter
+	for range 4 {
+		m.Add(&c, 1, experts.Read{}, 1e-3)
+		m.Add(&c, 4, experts.Read{}, 1.06e-3)
+	}
+	for range 40 {
+		m.Add(&c, 8, experts.Read{}, 3.14e-3)
+	}
+	if one := m.Level * c.Cost(1); math.Abs(one-1e-3) > 0.12e-3 {
+		t.Errorf("a pass of one row is taken to take %.3f ms, want 1", 1e3*one)
+	}
+	if eight := m.Level * c.Cost(8); math.Abs(eight-3.14e-3) > 0.1e-3 {
+		t.Errorf("a pass of 8 is taken to take %.3f ms, want 3.14", 1e3*eight)
+	}
+	// One that is known has become slower with the machine.
+	for range 20 {
+		m.Add(&c, 1, experts.Read{}, 1e-3)
+		m.Add(&c, 8, experts.Read{}, 3.14e-3)
+	}
+	for range 40 {
+		m.Add(&c, 8, experts.Read{}, 6.28e-3)
+	}
+	if one := m.Level * c.Cost(1); one < 1.5e-3 {
+		t.Errorf("after passes of 8 that take twice as long, one of one row is taken to take %.3f ms, want about 2", 1e3*one)
+	}
+}
+
 // Known costs grow with the rows, whatever was measured.
 func TestCurveNeverFalls(t *testing.T) {
 	var c Curve

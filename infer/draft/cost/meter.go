@@ -48,7 +48,7 @@ func (m *Meter) Add(c *Curve, rows int, x experts.Read, seconds float64) {
 	}
 	off := c.deviation(rows, cost/c.CostOf(rows, x), most)
 	// The pass tells of the level and of its size's point, as much of each as that is uncertain.
-	share := step / (1 + (1-step)*c.doubt(rows))
+	share := step / (1 + (1-step)*c.loose(rows))
 	c.Add(rows, x, cost, 1-step)
 	m.Level *= math.Exp(share * off)
 }
