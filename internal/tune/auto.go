@@ -32,7 +32,7 @@ var levers = []lever{
 	{"boldness", "float64", probability, "share of the funds that a round may risk on average"},
 	{"utmost", "float64", probability, "and at worst"},
 	{"newcomer", "int", count, "rounds of a first trial"},
-	{"patience", "int", count, "rounds until what did not pay is tried again"},
+	{"doubted", "float64", amount, "standard deviations by which a draft model may do better in a request than in others"},
 	{"recent", "float64", memory, "weight that a round keeps with the next one of its request"},
 	{"remembered", "float64", memory, "and with the next one of any request"},
 	{"readFade", "float64", memory, "weight that a measured price of reading keeps with the next"},

@@ -2,7 +2,6 @@ package chooser
 
 import (
 	"math"
-	"slices"
 	"time"
 
 	"talf/infer"
@@ -30,7 +29,8 @@ type account struct {
 	gained  float64
 	tokens  int     // emitted
 	prefill float64 // plain rounds that the target's passes over the prompt took
-	ahead   float64 // tokens that the request is expected to emit
+	ahead   float64 // tokens that the request is expected to emit,
+	least   float64 // and was at its start
 	lent    float64 // for a draft model to read what has waited, as much as it took
 	loan    float64 // the most that this round is lent of that
 }
@@ -92,24 +92,48 @@ func gains(net float64) float64 {
 // bold reports whether requests may be expected to gain: by what others gained, and by hope before any has told.
 func (s *shared) bold() bool { return s.fortune.Value(s.hope, soundOf) >= sound }
 
-// ahead returns how many tokens a request is expected to emit: as many as the shortest of recent ones,
-// since what ends early has lost a larger share.
-func (s *shared) ahead() float64 {
-	if s.ended < pasts {
-		return slices.Min(append([]float64{priorLength}, s.past[:s.ended]...))
+// ahead returns how many tokens a request that has emitted some is expected to emit: as many as the shortest of recent
+// ones that were not shorter, since what ends early has lost a larger share; for a bold account as many as the next one, if it knows enough of them,
+// since most lose nothing. The fewer they are, the less they say.
+func (s *shared) ahead(tokens int) float64 {
+	n := float64(tokens)
+	first, second, longer := math.Inf(1), math.Inf(1), 0
+	for i := range pasts {
+		x := float64(priorLength)
+		if i < s.ended {
+			x = s.past[i]
+		}
+		switch {
+		case x < n:
+			continue
+		case x < first:
+			first, second = x, first
+		case x < second:
+			second = x
+		}
+		longer++
 	}
-	return slices.Min(s.past[:])
+	if longer == 0 {
+		return n
+	}
+	if longer > pasts/2 && s.ended >= pasts && s.bold() {
+		first = second
+	}
+	return n + (first-n)*float64(longer)/pasts
 }
 
-// lends returns what the request is lent so that c's draft model reads what has waited.
+// lends returns what the request is lent so that c's draft model reads the prompt; while nothing is known of it, also what waits between its
+// first trials.
 func (a *chooser) lends(c *arm) float64 {
 	switch {
+	case c.used && c.known():
+		return 0
 	case c.won.Value(1, soundOf) < lendSound:
 		return 0
 	case c.won.Of == 0 && c.denied < starved && !a.shared.bold():
 		return 0
 	}
-	return max(0, min(c.entry(a), lendShare*(a.prefill+a.ahead)-a.lent))
+	return max(0, min(c.entry(a), lendShare*(a.prefill+a.least)-a.lent))
 }
 
 // least returns what a round with the smallest of c's drafts costs, without reading.
@@ -213,7 +237,7 @@ const (
 	quickSlack  = 1.1  // times the quickest of recent passes that one is expected to take
 	quickFade   = 0.05 // part of the way that the quickest pass moves to a slower one
 	cachedRead  = 0.02 // the same in plain rounds if these took no time
-	near        = 16   // tokens that a draft model may read in any round
+	near        = 2    // tokens that a draft model reads in any round
 )
 
 // charge says what a round took. It learns from its pass.
@@ -249,14 +273,14 @@ func (a *chooser) drafting(took float64) (draft, read float64) {
 	}
 	c := a.all[a.chosen]
 	draft = took
-	if waited := a.waited(); waited >= near {
-		price := c.reads(a)
+	if waited := a.waited(); waited > 0 {
+		price := c.reads(a) * waited
 		if c.draft.Of == 0 {
-			read = took * price * waited / (price*waited + firstDraft)
+			read = took * price / (price + firstDraft)
 		} else {
-			read = min(max(0, took-c.draft.Value(firstDraft, 0)), 4*price*waited)
+			read = min(max(0, took-c.step.Value(firstDraft, 0)*float64(a.steps)), 4*price)
 		}
-		c.reading.Fade(min(read, believed*price*waited), waited, readFade)
+		c.reading.Fade(min(read, believed*price), waited, math.Pow(readFade, waited/readWeight))
 		draft -= read
 	}
 	if c.draft.Of > 2 {

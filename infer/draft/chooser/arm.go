@@ -25,10 +25,7 @@ type record struct {
 	reading cost.Ratio
 	won     cost.Ratio // requests that gained by it
 	denied  int        // requests that were to try it and could not pay, one after another
-	vain    int        // trials that did not pay, one after another
 	tried   int        // rounds
-	since   int        // rounds of others since
-	burst   int        // rounds that are still to be tried
 }
 
 // Trials are rounds with a draft model. Their tokens and costs belong together: when the model
@@ -37,9 +34,9 @@ type trials struct {
 	tokens, extra cost.Ratio // per round; plain rounds that one takes longer
 }
 
-func (r *trials) add(tokens, extra, keep float64) {
-	r.tokens.Fade(tokens, 1, keep)
-	r.extra.Fade(extra, 1, keep)
+func (r *trials) add(tokens, extra, rounds, keep float64) {
+	r.tokens.Fade(tokens, rounds, keep)
+	r.extra.Fade(extra, rounds, keep)
 }
 
 // cells[d][r] is how often, when a node of depth d was reached, the next token was that of its
@@ -180,6 +177,22 @@ func (c *arm) expects(a *chooser) (tokens, extra float64) {
 		return 1 + adds, costs
 	}
 	return tokens, extra
+}
+
+// doubt returns how many more tokens a round may bring in this request than is expected of one, by part of a standard deviation: what the
+// rest of the request gains if it does is more than what a few rounds lose, after which that is known. Tokens are taken to be
+// spread as if each had the same chance to be followed by another.
+func (c *arm) doubt(tokens float64) float64 {
+	adds := max(tokens-1, leastAdds)
+	return doubted * math.Sqrt(adds*(1+adds)/(c.mine.tokens.Of+min(c.asked.tokens.Of, priorRounds)))
+}
+
+// age lets what rounds with the draft model brought count less after rounds without it: what lost is tried again at last.
+func (c *arm) age(rounds int) {
+	if c.tried > 0 {
+		c.asked.add(0, 0, 0, math.Pow(remembered, float64(rounds)))
+		c.mine.add(0, 0, 0, math.Pow(recent, float64(rounds)))
+	}
 }
 
 // chain finds the chain that pays most, if children are right as often as in the drafts so far.

@@ -33,8 +33,10 @@ func (a *chooser) finished(p *infer.Proposal) { a.drew, a.drewLive = p.Tree, p.L
 
 // limit bounds the passes of c's draft model in this round, and returns the bound of its tree.
 func (a *chooser) limit(c *arm) (nodes int) {
-	a.loan = a.lends(c)
-	most := utmost*a.funds() + a.loan - c.entry(a)
+	if a.loan = a.lends(c); a.unlent {
+		a.loan = 0
+	}
+	most := max(boldness*a.funds(), min(utmost*a.funds(), c.least(a))) + a.loan - c.entry(a)
 	if !c.known() {
 		most = min(most, firstLoss)
 	}

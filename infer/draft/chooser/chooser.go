@@ -75,7 +75,8 @@ type request struct {
 	account
 
 	promptLen int
-	ran       int // tokens in the target's passes over the prompt, and over what they read again; kept ones count once
+	priced    bool // the prompt has told what a row costs
+	ran       int  // tokens in the target's passes over the prompt, and over what they read again; kept ones count once
 	rounds    int
 	left      int     // tokens that the request may still emit before it ends or all of it is read again
 	round     int     // tokens of the last round
@@ -84,6 +85,7 @@ type request struct {
 	sleep
 	plain    float64      // seconds of a plain round after the last one that was not slept through
 	asked    bool         // in this round
+	unlent   bool         // the chosen candidate is tried by an account that may not expect gains: nothing is lent to it
 	looked   bool         // candidates without a draft model have grown their trees in it
 	owed     bool         // they were to do so in one in which the chooser was not asked, and have not since
 	steps    int          // passes of the draft model in this round
@@ -128,8 +130,6 @@ const (
 	utmost   = 0.75 // and at worst: the rest is left for better trees
 	surest   = 0.9  // largest probability of a tree that counts against its risk
 
-	patience   = 96   // rounds after which an unprofitable candidate is tried again
-	doublings  = 3    // of which there are twice as many after every trial in vain, so many times
 	newcomer   = 3    // rounds of a trial
 	knownAt    = 5    // rounds after which a draft model may be chosen by what a chain would bring, though its method still measures
 	firstLoss  = 0.4  // assumed cost of the first round with a draft model, in plain rounds
@@ -150,6 +150,9 @@ const (
 	priorTokens   = 16
 	priorChildren = 4
 
+	doubted   = 0.5  // standard deviations by which a draft model may do better in a request than is expected, for it to be tried
+	leastAdds = 0.05 // tokens a round that it may add, however few it did
+
 	// A draft model's best chain.
 	longest   = 8 // nodes
 	chainMore = 2 // nodes that a tree may have beside it
@@ -162,7 +165,8 @@ func (a *chooser) Start(prompt []int32) error {
 		a.text.start(prompt)
 	}
 	a.shared.Lock()
-	a.account = account{ahead: a.shared.ahead()}
+	a.account = account{ahead: a.shared.ahead(0)}
+	a.least = a.ahead
 	a.shared.length.Fade(0, 1, 0.95)
 	a.shared.fortune.Fade(0, 0, idleFade)
 	if a.shared.watch.Of > 0 {
@@ -173,6 +177,8 @@ func (a *chooser) Start(prompt []int32) error {
 	for _, c := range a.all {
 		// What seems too dear is tried again at last, and what has lost.
 		c.reading.Fade(0, 0, readFade)
+		c.draft.Fade(0, 0, readFade)
+		c.step.Fade(0, 0, readFade)
 		c.won.Fade(0, 0, idleFade)
 	}
 	a.shared.Unlock()
@@ -264,15 +270,16 @@ func (a *chooser) Grow(p *infer.Proposal, rows []infer.Row, ch infer.Chance) ([]
 	defer a.shared.Unlock()
 	a.catchUp()
 	a.asked = true
-	a.chosen, a.left, a.backlog, a.steps, a.loan, a.drew = -1, p.MaxDepth+1, p.Backlog, 0, 0, nil
+	a.chosen, a.left, a.backlog, a.steps, a.loan, a.drew, a.unlent = -1, p.MaxDepth+1, p.Backlog, 0, 0, nil, false
 	if a.meter.Level == 0 {
 		a.meter.Level = a.shared.level
 	}
 	a.prefilled(p.Prefill, p.Prefilled)
-	if a.rounds == 1 { // it is known what a plain one takes, and nothing else was tried
+	if a.rounds > 0 && !a.priced && !a.drafted { // it is known what a plain one takes, and nothing else was tried
+		a.priced = true
 		a.learnRow(a.opened)
 	}
-	a.ahead = min(a.ahead, float64(a.tokens+max(a.left, p.Left)))
+	a.ahead = min(a.shared.ahead(a.tokens), float64(a.tokens+max(a.left, p.Left)))
 	a.looked = a.looks()
 	if a.looked {
 		if err := a.wake(); err != nil {
@@ -345,7 +352,8 @@ func (a *chooser) choose() {
 	}
 	worth := a.worth()
 	funds := a.funds()
-	best := leastGain
+	best, hope := leastGain, leastGain
+	explored := -1
 	var probe *arm
 	for i, c := range a.all {
 		switch {
@@ -357,13 +365,15 @@ func (a *chooser) choose() {
 			if c.tried == 0 {
 				c.gain = 0
 			}
-			// A request that cannot afford its usual trees gets smaller ones.
-			extra = max(min(extra, c.least(a)), min(extra, utmost*funds-due))
+			// A request that cannot afford its usual trees gets smaller ones: one that begins with bad luck is to have something left.
+			extra = max(min(extra, c.least(a)), min(extra, boldness*funds-due))
 			// At best, it adds one token in every round in which it adds any.
 			stake := extra * (1 - min(tokens-1, surest))
-			proven := c.known() && c.gain > 0
-			if !proven || stake > boldness*(funds+a.lends(c)) || extra+due > utmost*funds {
+			if !c.known() || stake > boldness*(funds+a.lends(c)) || extra+due > utmost*funds {
 				continue
+			}
+			if g := c.gain + c.doubt(tokens)*worth; g > hope && (s.bold() || extra+entry <= utmost*funds) {
+				hope, explored = g, i
 			}
 		case c.fresh:
 			a.size(c, worth, funds)
@@ -379,21 +389,22 @@ func (a *chooser) choose() {
 	}
 	// An unknown candidate is tried if the request can afford it.
 	for i, c := range a.all {
-		if !c.asks || i == a.chosen {
+		if !c.asks || c.known() || i == a.chosen {
 			continue
 		}
-		if c.burst == 0 && (!c.known() || c.since >= c.wait()) {
-			c.burst = newcomer
-		}
-		if c.burst > 0 && c.least(a)+c.entry(a)-a.lends(c) <= utmost*a.funds() {
+		if c.least(a)+c.entry(a)-a.lends(c) <= utmost*a.funds() {
 			a.chosen = i
 			return
 		}
-		c.wanted = c.wanted || c.burst > 0
+		c.wanted = true
 	}
 	if a.chosen >= 0 {
 		a.earned++
 		a.all[a.chosen].earned++
+		return
+	}
+	if explored >= 0 {
+		a.chosen, a.unlent = explored, !s.bold()
 		return
 	}
 	if probe == nil {
@@ -406,9 +417,6 @@ func (a *chooser) choose() {
 		}
 	}
 }
-
-// wait returns how many rounds c is left alone for after a trial.
-func (c *arm) wait() int { return patience << min(c.vain, doublings) }
 
 // worth returns λ.
 func (a *chooser) worth() float64 {
@@ -538,8 +546,8 @@ func (a *chooser) took(t infer.Timing) {
 	extra := x.sum() - x.read // what other rounds are to expect
 	a.spent.Fade(1+extra, float64(a.round), recent)
 	for i, c := range a.all {
-		c.since++
 		if i != a.chosen {
+			c.age(1)
 			continue
 		}
 		a.idle, a.drafted = 0, true
@@ -558,7 +566,7 @@ func (a *chooser) took(t infer.Timing) {
 			c.traits.Took(t)
 		}
 	}
-	if a.looked && a.chosen < 0 && a.text != nil && a.text.run >= a.text.hint {
+	if a.looked && (a.chosen < 0 || a.all[a.chosen].asks) && a.text != nil && a.text.run >= a.text.hint {
 		a.text.hint *= 2 // what is copied does not pay yet
 	}
 	a.chosen, a.asked, a.looked, a.plain = -1, false, false, a.one()
@@ -577,18 +585,7 @@ func (a *chooser) tried(c *arm, extra float64) {
 		c.kept.Fade(float64(a.round-1), c.adds, recent)
 		c.paid.Fade(extra, c.costs, recent)
 	}
-	c.asked.add(float64(a.round), extra, remembered)
-	c.mine.add(float64(a.round), extra, recent)
+	c.asked.add(float64(a.round), extra, 1, remembered)
+	c.mine.add(float64(a.round), extra, 1, recent)
 	c.tried++
-	c.since = 0
-	if c.burst > 0 {
-		c.burst--
-	}
-	tokens, costs := c.expects(a)
-	switch {
-	case (tokens-1)*a.worth() > costs:
-		c.vain = 0
-	case c.burst == 0:
-		c.vain++
-	}
 }

@@ -198,6 +198,10 @@ func TestWhatARequestMayLose(t *testing.T) {
 		{"where one is", account{}, append([]int{20}, slices.Repeat([]int{90}, pasts-1)...), share * 20},
 		{"where few are known, which are long", account{}, []int{90, 90}, share * priorLength},
 		{"where few are known, one of them short", account{}, []int{90, 20}, share * 20},
+		{"where one is, and this one is longer", account{tokens: 21}, append([]int{20}, slices.Repeat([]int{90}, pasts-1)...), share * (21 + 69*(pasts-1.)/pasts)},
+		{"longer than all", account{tokens: 91}, slices.Repeat([]int{90}, pasts), share * 91},
+		{"longer than the few that are known", account{tokens: 21}, []int{20, 90}, share * (21 + 27*(pasts-1.)/pasts)},
+		{"longer than all but one", account{tokens: 100}, append([]int{420}, slices.Repeat([]int{90}, pasts-1)...), share * 120},
 		{"where they were once", account{}, append(short, slices.Repeat([]int{500}, pasts)...), share * 500},
 		{"where requests ended before their answers", account{}, slices.Repeat([]int{0}, pasts), share * priorLength},
 	} {
@@ -205,9 +209,22 @@ func TestWhatARequestMayLose(t *testing.T) {
 		for _, n := range x.past {
 			s.end(&account{tokens: n}, false, 0)
 		}
-		x.account.ahead = s.ahead()
+		x.account.ahead = s.ahead(x.account.tokens)
 		if got := x.account.funds(); !close1(got, x.want) {
 			t.Errorf("%s: %.4f plain rounds, want %.4f", x.name, got, x.want)
+		}
+	}
+	// An account that may expect gains reckons with the shortest but one, once it knows enough.
+	for _, hope := range []float64{0, 1} {
+		s := &shared{hope: hope}
+		for i := range pasts {
+			if got := s.ahead(0); got != 20 && i > 0 {
+				t.Errorf("after %d answers, the next is expected to have %v tokens, want 20", i, got)
+			}
+			s.end(&account{tokens: 20 + 2*i}, false, 0)
+		}
+		if got := s.ahead(0); got != 20+2*hope {
+			t.Errorf("where requests are expected to gain: %v, the next answer is expected to have %v tokens, want %v", hope, got, 20+2*hope)
 		}
 	}
 	if a := tenth(); a.within(0) != narrowest || a.within(0.35) != smallest || a.within(0.75) != 8 || a.within(1.55) != 16 || a.within(1e9) != tree.MaxNodes {
@@ -317,7 +334,7 @@ func TestReadingIsCharged(t *testing.T) {
 	c.draft, c.step = cost.Ratio{Have: 2, Of: 10}, cost.Ratio{Have: 2, Of: 20}
 	a := tenth(c)
 	a.meter = cost.Meter{Level: 1e-3, N: 100}
-	a.perToken, a.backlog, a.steps, a.chosen, a.round = 0.1, 116, 2, 0, 1
+	a.perToken, a.backlog, a.steps, a.chosen, a.round = 0.1, 100+near, 2, 0, 1
 	for range 4 {
 		a.shared.pass.Add(5, experts.Read{}, a.shared.pass.Cost(5), 1)
 	}
@@ -497,23 +514,26 @@ func TestReadingIsLentWhileItPays(t *testing.T) {
 		denied  int
 		hope    float64
 	}{
-		{name: "nothing is known", backlog: 66},
-		{name: "nothing is known of it, but greedy requests gain", backlog: 66, hope: 1, want: 50 * 0.02},
-		{name: "nothing is known, and some could not pay", backlog: 66, denied: starved - 1},
-		{name: "nothing is known, and many could not pay", backlog: 66, denied: starved, want: 50 * 0.02},
-		{"all have gained", cost.Ratio{Have: 5, Of: 5}, 66, 0, 50 * 0.02, 0, 0},
-		{"it has some already", cost.Ratio{Have: 5, Of: 5}, 660, 2, lendShare*(40+60) - 2, 0, 0},
-		{"too much waits", cost.Ratio{Have: 5, Of: 5}, 660, 0, lendShare * (40 + 60), 0, 0},
-		{"some have lost", cost.Ratio{Have: 4, Of: 5}, 66, 0, 50 * 0.02, 0, 0},
-		{"most have lost", cost.Ratio{Have: 0.9, Of: 5}, 66, 0, 0, 0, 0},
+		{name: "nothing is known", backlog: 50 + near},
+		{name: "nothing is known of it, but greedy requests gain", backlog: 50 + near, hope: 1, want: 50 * 0.02},
+		{name: "nothing is known, and some could not pay", backlog: 50 + near, denied: starved - 1},
+		{name: "nothing is known, and many could not pay", backlog: 50 + near, denied: starved, want: 50 * 0.02},
+		{"all have gained", cost.Ratio{Have: 5, Of: 5}, 50 + near, 0, 50 * 0.02, 0, 0},
+		{"it has some already", cost.Ratio{Have: 5, Of: 5}, 650, 2, lendShare*(40+60) - 2, 0, 0},
+		{"too much waits", cost.Ratio{Have: 5, Of: 5}, 650, 0, lendShare * (40 + 60), 0, 0},
+		{"some have lost", cost.Ratio{Have: 4, Of: 5}, 50 + near, 0, 50 * 0.02, 0, 0},
+		{"most have lost", cost.Ratio{Have: 0.9, Of: 5}, 50 + near, 0, 0, 0, 0},
 	} {
 		c := &arm{record: &record{asks: true, won: x.won, denied: x.denied}}
 		c.reading, c.step = cost.Ratio{Have: 0.02e9, Of: 1e9}, cost.Ratio{Have: 0.1e9, Of: 1e9}
 		a := tenth(c)
 		a.shared.hope = x.hope
-		a.account = account{prefill: 40, ahead: 60, lent: x.lent}
+		a.account = account{prefill: 40, least: 60, lent: x.lent}
 		if a.backlog = x.backlog; math.Abs(a.lends(c)-x.want) > 1e-4 {
 			t.Errorf("%s: lent %.3f, want %.3f", x.name, a.lends(c), x.want)
+		}
+		if c.used, c.tried = true, 20; a.lends(c) != 0 {
+			t.Errorf("%s: lent %.3f in a request that has read its prompt", x.name, a.lends(c))
 		}
 	}
 }
@@ -536,7 +556,7 @@ func TestNoMoreIsLentThanReadingTook(t *testing.T) {
 		c.reading = cost.Ratio{Have: 0.01e9, Of: 1e9}
 		a := tenth(c)
 		a.meter = cost.Meter{Level: 1e-3, N: 100}
-		a.ahead, a.backlog, a.chosen, a.round = 64, 100+near, 0, 1
+		a.ahead, a.least, a.backlog, a.chosen, a.round = 64, 64, 100+near, 0, 1
 		a.limit(c)
 		if x.took > 0 {
 			a.steps = 2
@@ -592,7 +612,7 @@ func TestDraftsEndWhereMoneyDoes(t *testing.T) {
 	d := &asker{}
 	c := newArm(&record{asks: true, tried: 100, step: cost.Ratio{Have: 1e8, Of: 1e9}, draft: cost.Ratio{Have: 3e8, Of: 1e9}}, "asker", d)
 	a := tenth(c)
-	for want, gained := range map[int]float64{1: 0.25 / utmost, 2: 0.35 / utmost, 5: 0.65 / utmost} {
+	for want, gained := range map[int]float64{1: 0.25 / boldness, 2: 0.35 / boldness, 5: 0.65 / boldness} {
 		a.gained, a.chosen, a.steps = gained, 0, 0
 		a.limit(c)
 		p := &infer.Proposal{Tree: tree.New(1, 9)}
@@ -675,48 +695,186 @@ func TestADraftModelIsJudgedByItsOwnTree(t *testing.T) {
 	}
 }
 
-// A candidate that asks a draft model and adds nothing is tried for a few rounds, then left
-// alone, and tried again much later.
+// A candidate that asks a draft model and adds nothing is tried for a few rounds, until that is certain enough, and again when
+// these were long ago.
 func TestWhatNeverPaysIsTriedNowAndThen(t *testing.T) {
-	c := &arm{record: &record{asks: true}, laterNode: -1}
+	const rounds = 6000
+	c := armOf([4]float64{})
+	c.asks = true
 	a := tenth(c)
 	a.meter = cost.Meter{Level: 1e-3, N: 100}
 	a.left = 10_000
-	var rounds []int // in which it was tried
-	for i := range 4 * patience {
+	var tried []int // rounds
+	for i := range rounds {
 		a.chosen = -1
 		a.choose()
 		rows := 1
 		if a.chosen == 0 {
-			rounds, rows = append(rounds, i), 2
+			tried, rows = append(tried, i), 2
 		}
 		a.round = 1
 		a.tokens++
 		a.took(infer.Timing{Rows: rows, Nodes: rows, Verify: time.Duration(a.shared.pass.Cost(rows) * 1e6)})
 	}
-	if len(rounds) < 2*newcomer || len(rounds) > 4*newcomer {
-		t.Fatalf("tried in rounds %v, want %d at first and as many once in %d rounds", rounds, newcomer, patience)
+	early, _ := slices.BinarySearch(tried, 200)
+	if later := len(tried) - early; early < newcomer || early > 20 || later < 2 || later > rounds/200 {
+		t.Errorf("tried in rounds %v, want a few at first and then few", tried)
 	}
-	if rounds[newcomer-1] > patience/2 || rounds[newcomer]-rounds[newcomer-1] < patience {
-		t.Errorf("tried in rounds %v, want %d soon and then none for %d rounds", rounds, newcomer, patience)
+	if lost := -a.gained; !(lost > 0 && lost < share*float64(a.tokens)/2) {
+		t.Errorf("%.3f plain rounds were lost, want some, and much less than the request may lose", lost)
 	}
-	if lost := -a.gained; !(lost > 0 && lost < share*float64(a.tokens)) {
-		t.Errorf("%.3f plain rounds were lost, want some, and less than the request may lose", lost)
+	if len(tried) != c.tried {
+		t.Errorf("%d trials are counted, want %d", c.tried, len(tried))
 	}
-	if len(rounds) != c.tried {
-		t.Errorf("%d trials are counted, want %d", c.tried, len(rounds))
+}
+
+// Where a draft model gains nothing on average, a request asks it until it is known whether this one does.
+func TestRequestsDiffer(t *testing.T) {
+	for _, x := range []struct {
+		name  string
+		round int // tokens
+		least int // rounds with drafts of 40
+		most  int
+	}{{"nothing is right", 1, 1, 6}, {"everything is", 3, 40, 40}} {
+		c := newArm(&record{asks: true, tried: 500}, "asker", &asker{})
+		a := tenth(c)
+		a.meter = cost.Meter{Level: 1e-3, N: 100}
+		a.ahead, a.left = 64, 64
+		for range 200 {
+			c.asked.add(1.28, 0.3, 1, remembered)
+		}
+		c.step, c.draft = cost.Ratio{Have: 0.1e9, Of: 1e9}, cost.Ratio{Have: 0.1e9, Of: 1e9}
+		used := 0
+		for range 40 {
+			a.chosen = -1
+			rows := 1
+			a.round = 1
+			if a.choose(); a.chosen == 0 {
+				rows, a.round = 3, x.round
+				used++
+			}
+			a.tokens += a.round
+			a.took(infer.Timing{Rows: rows, Nodes: rows, Verify: time.Duration(a.shared.pass.Cost(rows) * 1e6), Draft: time.Duration(rows/2) * 100 * time.Microsecond})
+		}
+		if used < x.least || used > x.most {
+			t.Errorf("%s: drafts in %d rounds of 40, want %d to %d", x.name, used, x.least, x.most)
+		}
+	}
+}
+
+// A trial is paid by the request alone: what it would have to be lent for reading is lent to candidates that are expected to gain.
+func TestNothingIsLentForTrials(t *testing.T) {
+	for _, x := range []struct {
+		name    string
+		tokens  float64 // that rounds with drafts brought
+		backlog int
+		chosen  int
+		loan    float64
+	}{
+		{"it gains", 2, 100 + near, 0, 1},
+		{"it may gain", 1.28, 0, 0, 0},
+		{"it may gain, but has to read much", 1.28, 100 + near, -1, 0},
+	} {
+		c := newArm(&record{asks: true, tried: 500, won: cost.Ratio{Have: 5, Of: 5}}, "asker", &asker{})
+		c.reading = cost.Ratio{Have: 0.01e9, Of: 1e9}
+		c.step, c.draft = cost.Ratio{Have: 0.1e9, Of: 1e9}, cost.Ratio{Have: 0.1e9, Of: 1e9}
+		for d := range c.cells {
+			c.cells[d][0] = cost.Ratio{Of: 1e6} // no chain promises anything
+		}
+		a := tenth(c)
+		a.meter = cost.Meter{Level: 1e-3, N: 100}
+		a.ahead, a.least, a.left, a.backlog = 48, 48, 48, x.backlog
+		for range 200 {
+			c.asked.add(x.tokens, 0.3, 1, remembered)
+		}
+		if a.choose(); a.chosen != x.chosen {
+			t.Errorf("%s: chosen %d, want %d", x.name, a.chosen, x.chosen)
+		}
+		if a.chosen >= 0 {
+			if a.limit(c); !close1(a.loan, x.loan) {
+				t.Errorf("%s: lent %.2f, want %.2f", x.name, a.loan, x.loan)
+			}
+		}
+	}
+}
+
+// A draft model that is asked now and then reads the tokens of the rounds between. Were they taken for its pass, it would seem
+// dearer the less it is asked, and be asked less.
+func TestRareTrialsDoNotMakePassesDear(t *testing.T) {
+	c := armOf([4]float64{0.5})
+	c.asks, c.tried = true, 20
+	a := tenth(c)
+	a.meter = cost.Meter{Level: 1e-3, N: 100}
+	a.perToken = 0.12
+	for range 30 {
+		for _, waits := range []int{1, 8} {
+			a.backlog, a.steps, a.chosen = waits, 1, 0
+			a.drafting(0.15 + 0.03*float64(max(0, waits-near)))
+		}
+	}
+	if got := c.step.Value(firstDraft, 0.5); math.Abs(got-0.15) > 0.02 {
+		t.Errorf("a pass is taken to cost %.3f, want 0.15", got)
+	}
+	if got := c.reads(a); math.Abs(got-0.03) > 0.005 {
+		t.Errorf("reading a token is taken to cost %.4f, want 0.03", got)
+	}
+}
+
+// What a row of a prompt costs is measured in every request, also if it begins with a nap; what the first prompt
+// of a process took is forgotten.
+func TestPromptsAreMeasuredAfterNaps(t *testing.T) {
+	made := New([]Candidate{{Name: "listener", New: func() infer.Drafter { return &listener{t: t} }}}, false)().(*drafter)
+	prompt := make([]int32, 101)
+	for request := range 12 {
+		if err := made.Start(prompt); err != nil {
+			t.Fatal(err)
+		}
+		traits := made.Traits()
+		prefill := 11 * time.Millisecond
+		if request == 0 {
+			prefill = 300 * time.Millisecond
+		}
+		pos, left, from := len(prompt)-1, 0, -1
+		for range 40 {
+			if left > 0 {
+				if left--; from < 0 {
+					from = pos
+				}
+				pos++
+				continue
+			}
+			if from >= 0 {
+				traits.Rested(from, make([]int32, pos-from+1), 0)
+				from = -1
+			}
+			p := infer.Proposal{Tree: tree.New(0, 4), Pos: pos, MaxNodes: 4, MaxDepth: 3, Prefill: prefill, Prefilled: len(prompt)}
+			if _, err := made.Grow(&p, nil, nil); err != nil {
+				t.Fatal(err)
+			}
+			if err := made.Observe(p, infer.Verdict{Path: []int{0}}, nil); err != nil {
+				t.Fatal(err)
+			}
+			traits.Took(infer.Timing{Rows: 1, Nodes: 1, Verify: time.Millisecond})
+			pos++
+			left = traits.Rest()
+		}
+		traits.End()
+	}
+	if got := made.shared.row; math.Abs(got-0.1) > 0.02 {
+		t.Errorf("a row of a prompt is taken to cost %.3f, want 0.1", got)
 	}
 }
 
 // A candidate that pays drafts in every round except the plain ones, which keep the cost of a
 // round without a draft up to date.
 func TestWhatPaysIsUsed(t *testing.T) {
+	const rounds = 384
 	c := &arm{record: &record{asks: true}, laterNode: -1}
 	a := tenth(c)
 	a.meter = cost.Meter{Level: 1e-3, N: 100}
 	a.left, a.gained = 10_000, 10 // enough not to begin slowly
 	used, gap := 0, 0
-	for i := range 4 * patience {
+	for i := range rounds {
 		a.chosen = -1
 		a.choose()
 		rows := 1
@@ -732,7 +890,7 @@ func TestWhatPaysIsUsed(t *testing.T) {
 			Rows: rows, Nodes: rows, Verify: time.Duration(a.shared.pass.Cost(rows) * 1e6), Draft: time.Duration(rows-1) * 50 * time.Microsecond,
 		})
 	}
-	if plain := 4 * patience / plainAfter; gap > plain || gap < plain-1 {
+	if plain := rounds / plainAfter; gap > plain || gap < plain-1 {
 		t.Errorf("%d rounds went without a draft that pays, want one after every %d", gap, plainAfter)
 	}
 	if want := float64(used) * (2 - 0.4 - 0.2); !close1(a.gained-10, want) {
@@ -817,7 +975,7 @@ func TestAutoKnowsWhereNodesComeFrom(t *testing.T) {
 		x.here, x.laterNode = c.here, -1
 		a := tenth(other, x)
 		a.meter, a.spent, a.gained = cost.Meter{Level: 1e-3, N: 100}, cost.Ratio{Have: worth * 1e9, Of: 1e9}, 100
-		other.tried, other.since = 100, 0
+		other.tried = 100
 		traits := a.Traits()
 		if diff := cmp.Diff([]string{"model", "even", "odd"}, traits.Origins); diff != "" {
 			t.Fatal(diff)
@@ -1008,7 +1166,7 @@ func TestAChainPaysWhereTrialsWereDear(t *testing.T) {
 	a := tenth(c)
 	a.meter = cost.Meter{Level: 1e-3, N: 100}
 	a.gained, a.left = 10, 100
-	c.asked.add(1.4, 0.7, 1)
+	c.asked.add(1.4, 0.7, 1, 1)
 	for d := range c.cells {
 		c.cells[d][0] = cost.Ratio{Have: 60, Of: 100}
 	}

@@ -135,7 +135,7 @@ func TestCopiesShow(t *testing.T) {
 	}
 }
 
-// Naps grow while nothing is gained, and end where trees are to be looked at or a draft model is to be tried.
+// Naps grow while nothing is gained, and end where trees are to be looked at.
 func TestNapsGrowUntilThereIsSomethingToDo(t *testing.T) {
 	model := newArm(&record{asks: true, tried: 99}, "model", new(listener))
 	a := tenth(model)
@@ -145,11 +145,7 @@ func TestNapsGrowUntilThereIsSomethingToDo(t *testing.T) {
 			t.Errorf("nap %d lasts %d rounds, want %d", i, got, want)
 		}
 	}
-	model.since = model.wait() - 3
-	if got := a.naps(); got != 3 {
-		t.Errorf("a nap lasts %d rounds where a draft model is to be tried after 3", got)
-	}
-	model.since, a.text, a.unused = 0, newText(), settle
+	a.text, a.unused = newText(), settle
 	a.shared.watch.Have, a.shared.watch.Of = 0.02e9, 1e9
 	a.rounds = 5
 	if got, want := a.naps(), a.every()-6; got != want {

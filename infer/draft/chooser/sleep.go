@@ -44,7 +44,7 @@ func (a *chooser) rested(pos int, tokens []int32, work time.Duration) {
 }
 
 // naps returns how many rounds the chooser sits out from now on: none soon after a draft, and then more after every nap, until
-// trees are to be looked at again or a draft model to be tried.
+// trees are to be looked at again.
 func (a *chooser) naps() int {
 	if a.idle < settle {
 		a.length = 0
@@ -54,11 +54,6 @@ func (a *chooser) naps() int {
 	n := a.length
 	if a.text != nil {
 		n = min(n, a.untilLook())
-	}
-	for _, c := range a.all {
-		if c.asks && c.burst == 0 && c.known() {
-			n = min(n, max(0, c.wait()-c.since))
-		}
 	}
 	return n
 }
@@ -74,7 +69,7 @@ func (a *chooser) catchUp() {
 			a.spent.Fade(1, 1, recent)
 		}
 		for _, c := range a.all {
-			c.since += n
+			c.age(n)
 		}
 		if a.plain > 0 {
 			a.gained -= min(a.work.Seconds()/a.plain, mostDoze*float64(n))
