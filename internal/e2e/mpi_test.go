@@ -159,7 +159,12 @@ func rankOf(t *testing.T, launcher, rank int) int {
 // mpirun itself (−1). It returns mpirun's exit code and talf's output without its progress.
 func (r *mpiRun) disturb(t *testing.T, out string, rank int, sig syscall.Signal, ready func() bool) (code int, said []string) {
 	t.Helper()
-	c := mpirun(t, 2, r.args(out, "--quiet")...)
+	return disturb(t, mpirun(t, 2, r.args(out, "--quiet")...), rank, sig, ready)
+}
+
+// disturb is the same for a run that mpirun prepared.
+func disturb(t *testing.T, c *exec.Cmd, rank int, sig syscall.Signal, ready func() bool) (code int, said []string) {
+	t.Helper()
 	var errb bytes.Buffer
 	c.Stderr = &errb
 	if err := c.Start(); err != nil {
@@ -196,7 +201,7 @@ func (r *mpiRun) disturb(t *testing.T, out string, rank int, sig syscall.Signal,
 	return c.ProcessState.ExitCode(), said
 }
 
-func steps(t *testing.T, out string) []string {
+func saved(t *testing.T, out string) []string {
 	t.Helper()
 	all, err := filepath.Glob(filepath.Join(out, "step-*"))
 	if err != nil {
@@ -224,7 +229,7 @@ func TestMPIAKilledRankEndsTheJob(t *testing.T) {
 	r.alone(t, whole)
 	for victim, want := range []string{"rank 0 has ended", "rank 1 has ended"} {
 		out := filepath.Join(tmp, "killed-"+strconv.Itoa(victim))
-		code, said := r.disturb(t, out, victim, syscall.SIGKILL, func() bool { return len(steps(t, out)) > 0 })
+		code, said := r.disturb(t, out, victim, syscall.SIGKILL, func() bool { return len(saved(t, out)) > 0 })
 		if code == command.ExitOK || len(said) != 1 || !strings.Contains(said[0], want) || !strings.Contains(said[0], "--resume") {
 			t.Errorf("rank %d was killed: exit %d, %q, want %q in one line", victim, code, said, want)
 		}
@@ -258,7 +263,7 @@ func TestMPIASignalSavesOnce(t *testing.T) {
 		log, err := train.ReadMetrics(out)
 		return err == nil && len(log) >= 3
 	})
-	if all := steps(t, out); code == command.ExitOK || len(all) != 1 {
+	if all := saved(t, out); code == command.ExitOK || len(all) != 1 {
 		t.Errorf("exit %d, %q, checkpoints %v", code, said, all)
 	}
 	log, err := train.ReadMetrics(out)

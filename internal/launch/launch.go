@@ -93,3 +93,14 @@ func Ranks(env Env) (Place, error) {
 	}
 	return Place{Count: 1}, nil
 }
+
+// Local returns this rank's index, from 0, among the ranks on its machine. found says that the launcher tells it.
+func Local(env Env) (index int, found bool, err error) {
+	for _, name := range []string{"OMPI_COMM_WORLD_LOCAL_RANK", "MPI_LOCALRANKID", "SLURM_LOCALID"} {
+		if _, found = env(name); found {
+			index, err = number(env, name, 0)
+			return index, true, err
+		}
+	}
+	return 0, false, nil
+}

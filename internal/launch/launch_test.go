@@ -62,3 +62,23 @@ func TestLaunchersAreKnownByTheirRanks(t *testing.T) {
 		}
 	}
 }
+
+func TestRanksKnowTheirPlaceOnTheirMachine(t *testing.T) {
+	for _, c := range []struct {
+		env   string
+		index int
+		found bool
+		err   string
+	}{
+		{"", 0, false, ""},
+		{"OMPI_COMM_WORLD_LOCAL_RANK=3 SLURM_LOCALID=0", 3, true, ""},
+		{"MPI_LOCALRANKID=1", 1, true, ""},
+		{"SLURM_LOCALID=2", 2, true, ""},
+		{"SLURM_LOCALID=x", 0, true, `SLURM_LOCALID is "x", want a whole number`},
+	} {
+		i, found, err := Local(of(c.env))
+		if i != c.index || found != c.found || (err == nil) != (c.err == "") || err != nil && !strings.Contains(err.Error(), c.err) {
+			t.Errorf("%s: %d, %v, %v", c.env, i, found, err)
+		}
+	}
+}

@@ -52,7 +52,7 @@ var Rules = []Rule{
 	{"preprocess/regenerate", []string{"infer", "infer/decode", "infer/loop", "model", "model/sample", "preprocess"}},
 	{"preprocess/remote", []string{"data", "internal/jsonl", "model/sample", "preprocess", "preprocess/regenerate"}},
 	{"train/...", []string{"checkpoints", "checkpoints/exportlm", "compute", "data/...", "internal/detmath", "internal/jsonl", "internal/launch", "internal/slab", "internal/spec", "model/...", "tree"}},
-	{"train/plan", []string{"compute", "compute/devices", "data", "train", "train/mix"}},
+	{"train/plan", []string{"compute", "compute/devices", "data", "internal/launch", "train", "train/dist", "train/mix"}},
 	{"train/history", []string{"internal/plot", "train"}},
 	{"train/tensorboard", []string{"train"}},
 	{"infer/...", []string{"compute", "internal/mapped", "internal/slab", "internal/spec", "internal/splitmix", "model/...", "tree/..."}},

@@ -91,6 +91,9 @@ func (w *World) Rank() int { return w.rank }
 // Size returns the number of ranks.
 func (w *World) Size() int { return max(1, w.size) }
 
+// By names what sums: with the number of ranks and their library it decides the order of a sum.
+func (w *World) By() string { return "MPI" }
+
 // Close leaves the group once all ranks do.
 func (w *World) Close() error {
 	if w.size == 0 {

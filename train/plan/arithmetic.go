@@ -4,6 +4,7 @@ import (
 	"fmt"
 
 	"talf/compute"
+	"talf/train/dist"
 )
 
 // revisions are the versions of the bits of a type's products and attention, unless they are the first. A number grows whenever
@@ -14,8 +15,8 @@ var revisions = map[string]int{"bf16": 2}
 
 // Arithmetic names what trains on dev, where matrices are multiplied in the type math, if
 // its last bits are not the CPU's; else it is "". A library that computes large products is named with its version. Several such devices that train together are named by
-// their number: each sums the gradients of its own batches before the sum over all of them.
-func Arithmetic(dev compute.Device, math string, devices int) string {
+// their number: each sums the gradients of its own batches before the sum over all of them; and so is what sums over processes.
+func Arithmetic(dev compute.Device, math string, group dist.Group) string {
 	on := dev.Arithmetic()
 	if on == "" {
 		return ""
@@ -29,8 +30,11 @@ func Arithmetic(dev compute.Device, math string, devices int) string {
 			on += ", " + by
 		}
 	}
-	if devices > 1 {
-		on += fmt.Sprintf(", %d devices", devices)
+	if n := group.Size(); n > 1 {
+		on += fmt.Sprintf(", %d devices", n)
+		if sums, ok := group.(interface{ By() string }); ok {
+			on += ", " + sums.By()
+		}
 	}
 	return on
 }

@@ -8,6 +8,7 @@ import (
 
 	"talf/compute"
 	"talf/compute/devices"
+	"talf/internal/launch"
 )
 
 // F32 and BF16 are the types of Place.Math and Place.DType.
@@ -52,26 +53,39 @@ func (p *Place) Check() error {
 	return nil
 }
 
-// On returns the devices that each of the ranks trains on, at least one. Several ranks train on CPUs,
-// which is what auto selects for them; any other device is refused before each of them fills it.
-func (p *Place) On(ranks int) (devices.Names, error) {
-	if ranks == 1 {
-		on, err := p.Devices.Resolve()
-		if err != nil {
-			return nil, fmt.Errorf("--device: %w", err)
+// On returns the devices that each of the ranks trains on, at least one. One process trains on all that there are. Of several ranks,
+// which a launcher started with env, each has one: the device whose place among p's is the rank's among those of its machine. auto
+// selects CPUs for them.
+func (p *Place) On(ranks int, env launch.Env) (devices.Names, error) {
+	first := append(slices.Clone(p.Devices), devices.CPU)[0]
+	switch {
+	case ranks > 1 && p.Online:
+		return nil, fmt.Errorf("--online: each of %d ranks would label all of the text: use preprocess, or start one process", ranks)
+	case ranks > 1 && (first == devices.Auto || first == devices.CPU):
+		if p.Math == BF16 {
+			return nil, fmt.Errorf("--device %s --math %s: %d ranks train on CPUs, unless --device names CUDA devices for them", &p.Devices, p.Math, ranks)
 		}
-		if len(on) > 1 && p.Online {
-			return nil, fmt.Errorf("--online: each of %d devices would label all of the text: use preprocess, or take one device", len(on))
-		}
+		return devices.Names{devices.CPU}, nil
+	}
+	on, err := p.Devices.Resolve()
+	switch {
+	case err != nil:
+		return nil, fmt.Errorf("--device: %w", err)
+	case ranks == 1 && len(on) > 1 && p.Online:
+		return nil, fmt.Errorf("--online: each of %d devices would label all of the text: use preprocess, or take one device", len(on))
+	case ranks == 1:
 		return on, nil
 	}
-	switch first := append(slices.Clone(p.Devices), devices.CPU)[0]; {
-	case p.Online:
-		return nil, fmt.Errorf("--online: each of %d ranks would label all of the text: use preprocess, or start one process", ranks)
-	case first != devices.Auto && first != devices.CPU || p.Math == BF16:
-		return nil, fmt.Errorf("--device %s --math %s: %d ranks train on CPUs, where their gradients are added: leave both out, or start one process", &p.Devices, p.Math, ranks)
+	at, found, err := launch.Local(env)
+	switch {
+	case err != nil:
+		return nil, err
+	case !found:
+		return nil, fmt.Errorf("--device %s: the launcher does not tell ranks their places on their machine, by which they share devices out: Open MPI, MPICH and Slurm do", &p.Devices)
+	case at >= len(on):
+		return nil, fmt.Errorf("--device %s: there is no device for rank %d of this machine, counted from 0: start as many ranks on a machine as devices are named", &p.Devices, at)
 	}
-	return devices.Names{devices.CPU}, nil
+	return on[at : at+1], nil
 }
 
 // Log logs what computes large products on a device that may have a library for them.

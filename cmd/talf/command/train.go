@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"os"
 	"slices"
 
 	"github.com/spf13/cobra"
@@ -192,7 +193,7 @@ func (a *app) trainOnRanks(ctx context.Context, o *trainOptions) (res train.Resu
 		cli.Mute(a.err, true)
 		a.log = slog.New(slog.DiscardHandler)
 	}
-	on, err := o.place.On(group.Size())
+	on, err := o.place.On(group.Size(), os.LookupEnv)
 	if err == nil && len(on) > 1 {
 		res, err = a.trainOnDevices(ctx, o, on)
 	} else if err == nil {
