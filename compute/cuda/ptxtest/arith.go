@@ -182,6 +182,48 @@ func fma32(w *warp, in *instruction, mask uint32) {
 	w.poison32(in, mask)
 }
 
+// lop3 is any function of three bits: of a, b and c it gives bit 4a+2b+c of the last operand.
+func lop3(w *warp, in *instruction, mask uint32) {
+	d, a, b, c, f := &w.r32[in.args[0].reg], &w.r32[in.args[1].reg], &w.r32[in.args[2].reg], &w.r32[in.args[3].reg], &w.r32[in.args[4].reg]
+	for m := mask; m != 0; m &= m - 1 {
+		l := bits.TrailingZeros32(m) & 31
+		var v uint32
+		for i := range uint32(8) {
+			if f[l]>>i&1 == 1 {
+				v |= (a[l] ^ (i>>2 - 1)) & (b[l] ^ (i>>1&1 - 1)) & (c[l] ^ (i&1 - 1))
+			}
+		}
+		d[l] = v
+	}
+	w.poison32(in, mask)
+}
+
+// fmaBF16 is fma of the bfloat16 in the low halves of a, b and c.
+func fmaBF16(a, b, c uint32) uint32 {
+	p, z := float64(f32(a<<16))*float64(f32(b<<16)), float64(f32(c<<16))
+	s := odd(p, z, p+z) // the product is exact
+	if s != s || math.IsInf(s, 0) {
+		return bits32(float32(s)) >> 16
+	}
+	// Eight bits, or as many as numbers below the normal ones have.
+	last := math.Ldexp(1, max(math.Ilogb(s), -126)-7)
+	return bits32(float32(math.RoundToEven(s/last)*last)) >> 16
+}
+
+// permute is prmt: byte i is the one of a's and b's that digit i of sel names, or the sign of it, eight times.
+func permute(a, b, sel uint32) (v uint32) {
+	both := uint64(b)<<32 | uint64(a)
+	for i := 0; i < 32; i += 8 {
+		digit := sel >> (i / 2) & 15
+		by := uint32(both>>(digit&7*8)) & 0xff
+		if digit > 7 {
+			by = by >> 7 * 0xff
+		}
+		v |= by << i
+	}
+	return v
+}
+
 // nan is what operations on floats of 32 bits return for every NaN.
 const (
 	nan   = 0x7fffffff
@@ -306,11 +348,17 @@ var operations = map[string]operation{
 		return uint32((uint64(hi)<<32 | uint64(lo)) << (n & 31) >> 32)
 	}), rrrr},
 	"bfe.u32":  {ternary32(func(a, at, n uint32) uint32 { return uint32(field(uint64(a), at, n)) }), rrrr},
+	"bfe.s32":  {ternary32(func(a, at, n uint32) uint32 { return uint32(signedField(uint64(int64(int32(a))), at, n)) }), rrrr},
 	"bfe.u64":  {extract(func(a uint64, at, n uint32) uint64 { return field(a, at, n) }), []bank{wide, wide, narrow, narrow}},
 	"bfe.s64":  {extract(signedField), []bank{wide, wide, narrow, narrow}},
 	"popc.b64": {narrowed(func(a uint64) uint32 { return uint32(bits.OnesCount64(a)) }), []bank{narrow, wide}},
 
 	"fma.rn.f32": {fma32, rrrr},
+	"fma.rn.bf16x2": {ternary32(func(a, b, c uint32) uint32 {
+		return fmaBF16(a, b, c)&0xffff | fmaBF16(a>>16, b>>16, c>>16)<<16
+	}), rrrr},
+	"prmt.b32":   {ternary32(permute), rrrr},
+	"lop3.b32":   {lop3, []bank{narrow, narrow, narrow, narrow, narrow}},
 	"add.rn.f32": float2(func(a, b float32) float32 { return a + b }),
 	"sub.rn.f32": float2(func(a, b float32) float32 { return a - b }),
 	"mul.rn.f32": float2(func(a, b float32) float32 { return a * b }),
@@ -449,6 +497,8 @@ func conversion(name string) execute {
 		return unary32(func(a uint32) uint32 { return toInt(f32(a)) })
 	case "rn.f32.s32":
 		return unary32(func(a uint32) uint32 { return bits32(float32(int32(a))) })
+	case "rn.f32.u32":
+		return unary32(func(a uint32) uint32 { return bits32(float32(a)) })
 	case "rn.f32.s64":
 		return narrowed(func(a uint64) uint32 { return bits32(float32(int64(a))) })
 	case "rn.f64.s32":
