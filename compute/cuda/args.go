@@ -12,10 +12,14 @@ const (
 	embedF32 kernel = iota
 	embedBF16
 	embedQ8
+	embedQ4
+	embedQ4K
+	embedQ6K
 	gatherRows
 	normRows
 	foursRows
 	splitRows
+	splitSums
 	linearF32
 	linearF32x16
 	linearBF16
@@ -32,6 +36,27 @@ const (
 	stagedQ8x16
 	stagedQ8x32
 	stagedQ8x64
+	linearQ4
+	linearQ4x16
+	linearQ4x32
+	linearQ4x64
+	linearQ4K
+	linearQ4Kx16
+	linearQ4Kx32
+	linearQ4Kx64
+	linearQ6K
+	linearQ6Kx16
+	linearQ6Kx32
+	linearQ6Kx64
+	stagedQ4x16
+	stagedQ4x32
+	stagedQ4x64
+	stagedQ4Kx16
+	stagedQ4Kx32
+	stagedQ4Kx64
+	stagedQ6Kx16
+	stagedQ6Kx32
+	stagedQ6Kx64
 	roundRows
 	singleBF16x16
 	singleBF16x64
@@ -102,10 +127,14 @@ var kernels = [kernelCount]struct {
 	embedF32:      {"embed_f32", 128},
 	embedBF16:     {"embed_bf16", 128},
 	embedQ8:       {"embed_q8", 128},
+	embedQ4:       {"embed_q4", 128},
+	embedQ4K:      {"embed_q4k", 128},
+	embedQ6K:      {"embed_q6k", 128},
 	gatherRows:    {"gather", 128},
 	normRows:      {"norm", 256},
 	foursRows:     {"fours_rows", 256},
 	splitRows:     {"split_rows", 256},
+	splitSums:     {"split_sums", 256},
 	linearF32:     {"linear_f32_8", 256},
 	linearF32x16:  {"linear_f32_16", 256},
 	linearBF16:    {"linear_bf16_8", 256},
@@ -122,6 +151,28 @@ var kernels = [kernelCount]struct {
 	stagedQ8x16:   {"staged_q8_16", 256},
 	stagedQ8x32:   {"staged_q8_32", 256},
 	stagedQ8x64:   {"staged_q8_64", 128},
+
+	linearQ4:     {"linear_q4_8", 256},
+	linearQ4x16:  {"linear_q4_16", 256},
+	linearQ4x32:  {"linear_q4_32", 256},
+	linearQ4x64:  {"linear_q4_64", 256},
+	linearQ4K:    {"linear_q4k_8", 256},
+	linearQ4Kx16: {"linear_q4k_16", 256},
+	linearQ4Kx32: {"linear_q4k_32", 256},
+	linearQ4Kx64: {"linear_q4k_64", 256},
+	linearQ6K:    {"linear_q6k_8", 256},
+	linearQ6Kx16: {"linear_q6k_16", 256},
+	linearQ6Kx32: {"linear_q6k_32", 256},
+	linearQ6Kx64: {"linear_q6k_64", 256},
+	stagedQ4x16:  {"staged_q4_16", 256},
+	stagedQ4x32:  {"staged_q4_32", 256},
+	stagedQ4x64:  {"staged_q4_64", 128},
+	stagedQ4Kx16: {"staged_q4k_16", 256},
+	stagedQ4Kx32: {"staged_q4k_32", 256},
+	stagedQ4Kx64: {"staged_q4k_64", 256},
+	stagedQ6Kx16: {"staged_q6k_16", 256},
+	stagedQ6Kx32: {"staged_q6k_32", 256},
+	stagedQ6Kx64: {"staged_q6k_64", 256},
 
 	roundRows:      {"round_rows", 256},
 	singleBF16x16:  {"single_bf16_16", 64},
@@ -193,8 +244,8 @@ var kernels = [kernelCount]struct {
 const maxArgs = 24
 
 type embedArgs struct {
-	dst, w, ids, live uint64
-	out, in, ld, col  int64
+	dst, w, ids, live       uint64
+	out, in, ld, col, first int64
 }
 
 type gatherArgs struct {
@@ -210,7 +261,7 @@ type normArgs struct {
 
 type linearArgs struct {
 	dst, w, up, x, bias, upBias, part, tickets, live uint64
-	rows, out, in, splits, act, add                  int64
+	rows, out, in, splits, act, add, ld              int64
 }
 
 type swigluArgs struct {

@@ -57,7 +57,7 @@ func (q *queue) startBulk() (err error) {
 // bulky reports whether the library computes a product of n rows. Passes that may have
 // such products are not collected.
 func (q *queue) bulky(w *weight, n int) bool {
-	return q.bulk.allowed(n) && w.t != compute.Q8 && !q.pass.on
+	return q.bulk.allowed(n) && (w.t == compute.F32 || w.t == compute.BF16) && !q.pass.on
 }
 
 func (b *bulk) allowed(rows int) bool { return b != nil && b.on && rows >= bulkRows }

@@ -36,17 +36,11 @@ func (q *queue) Embed(dst compute.Buffer, col int, table compute.Weight, ids []i
 	if len(ids) == 0 || !q.reserve(4*n+16) {
 		return
 	}
-	k := embedF32
-	switch w.t {
-	case compute.BF16:
-		k = embedBF16
-	case compute.Q8:
-		k = embedQ8
+	a := embedArgs{dst: d.mem.ptr, ids: q.putLate(bytesOf(ids), 4*n), live: live, in: int64(w.in), ld: int64(ld), col: int64(col)}
+	for _, w := range w.all() {
+		a.w, a.out, a.first = w.mem.ptr, int64(w.out), int64(w.first)
+		launch(q, w.use.embed, n, 1, 1, &a)
 	}
-	launch(q, k, n, 1, 1, &embedArgs{
-		dst: d.mem.ptr, w: w.mem.ptr, ids: q.putLate(bytesOf(ids), 4*n), live: live,
-		out: int64(w.out), in: int64(w.in), ld: int64(ld), col: int64(col),
-	})
 	runtime.KeepAlive(d)
 	runtime.KeepAlive(w)
 }
@@ -195,26 +189,28 @@ func (q *queue) Linear(dst, x compute.Buffer, l *compute.Linear, epi compute.Epi
 	const op = "Linear"
 	w := q.dev.weightOf(op, l.W)
 	d, s := q.dev.bufferOf(op, dst, compute.F32, n*w.out), q.dev.bufferOf(op, x, compute.F32, n*w.in)
-	a := linearArgs{w: w.mem.ptr, out: int64(w.out), in: int64(w.in), splits: int64(w.splits), act: int64(l.Act)}
-	weights := 1
+	a := linearArgs{in: int64(w.in), act: int64(l.Act), ld: int64(w.out)}
 	if epi == compute.Accumulate {
 		a.add = 1
 	}
 	if l.Bias != nil {
 		a.bias = q.dev.bufferOf(op, l.Bias, compute.F32, w.out).mem.ptr
 	}
+	var up *weight
 	if l.Up != nil {
-		up := q.dev.weightOf(op, l.Up)
+		up = q.dev.weightOf(op, l.Up)
 		check(up.out == w.out && up.in == w.in, op, "elements of the second weight", up.out*up.in, w.out*w.in)
-		check(up.t == w.t, op, "the second weight's type", int(up.t), int(w.t))
-		a.up, weights = up.mem.ptr, 2
+		check(up.like(w) || up.four() && w.four(), op, "the second weight's type", int(up.t), int(w.t))
 		if l.UpBias != nil {
 			a.upBias = q.dev.bufferOf(op, l.UpBias, compute.F32, w.out).mem.ptr
 		}
 	}
 	norm := q.normArgsOf(op, 0, 0, l.Norm, w.in)
 	if q.bulky(w, n) {
-		norm.x, a.dst = s.mem.ptr, d.mem.ptr
+		norm.x, a.dst, a.w, a.out = s.mem.ptr, d.mem.ptr, w.mem.ptr, int64(w.out)
+		if up != nil {
+			a.up = up.mem.ptr
+		}
 		q.library(w, norm, a, n)
 		n = 0
 	}
@@ -232,7 +228,7 @@ func (q *queue) Linear(dst, x compute.Buffer, l *compute.Linear, epi compute.Epi
 		}
 		norm.x = s.mem.ptr + 4*uint64(r*w.in)
 		a.dst = d.mem.ptr + 4*uint64(r*w.out)
-		if single && !q.singleProduct(w, weights, &norm, a, m) || !single && !q.product(w, weights, &norm, a, m) {
+		if single && !q.singleProduct(w, up, &norm, a, m) || !single && !q.product(w, up, &norm, a, m) {
 			break
 		}
 	}
@@ -252,21 +248,117 @@ const stagedOutputs = 128
 // they read more. The bits are the same.
 func (d *device) occupied(blocks int) bool { return 3*blocks >= 2*d.info.SMs }
 
-// product runs n rows, at most linearRows.
-func (q *queue) product(w *weight, weights int, norm *normArgs, a linearArgs, n int) bool {
-	// Products read fragments of rows up to the next 64.
-	const behind = 4096
-	split, k, rows, size := splitRows, linearBF16, 8, int64(w.units())*2*int64((n+7)/8)*512
+// The kernels of a layout: of embeddings, of the rows that products take, and of products of fewest rows. Rows that are
+// prepared by splitSums, the last of the kernels for rows, serve products that need no sums, too.
+type layout struct{ embed, rows, linear, staged kernel }
+
+// layout returns those of a weight that is no stack.
+func (w *weight) layout() layout {
 	switch {
 	case w.t == compute.F32:
-		split, k, size = foursRows, linearF32, int64(w.units())*8*int64(n)*16
+		return layout{embedF32, foursRows, linearF32, kernelCount}
+	case w.t == compute.BF16:
+		return layout{embedBF16, splitRows, linearBF16, stagedBF16x16}
+	case w.t == compute.Q8:
+		return layout{embedQ8, splitRows, linearQ8, stagedQ8x16}
+	case w.kind == compute.WithMinima:
+		return layout{embedQ4K, splitSums, linearQ4K, stagedQ4Kx16}
+	case w.kind == compute.SixBit:
+		return layout{embedQ6K, splitRows, linearQ6K, stagedQ6Kx16}
+	}
+	return layout{embedQ4, splitRows, linearQ4, stagedQ4x16}
+}
+
+// What a product does with what is at its destination.
+const (
+	accumulate = 1
+	gate       = 2 // multiplies it
+)
+
+// product runs n rows, at most linearRows. In a, what the rows and the epilogue have is set.
+func (q *queue) product(w, up *weight, norm *normArgs, a linearArgs, n int) bool {
+	if !q.splitRows(w, up, norm, &a, n) {
+		return false
+	}
+	if up == nil || up.like(w) {
+		return q.runs(w, up, a, n)
+	}
+	// Two weights whose outputs are in different layouts: first one product and its activation, then the other, which multiplies it.
+	dst := a.dst
+	if a.add == accumulate {
+		if !q.scratch(&q.gated, "gated products", 4*int64(n)*int64(w.out), false) {
+			return false
+		}
+		a.dst = q.gated.ptr
+	}
+	first, second := a, a
+	first.add, first.upBias = 0, 0
+	second.add, second.bias, second.upBias, second.act = gate, a.upBias, 0, int64(compute.Identity)
+	if !q.runs(w, nil, first, n) || !q.runs(up, nil, second, n) {
+		return false
+	}
+	if a.add == accumulate {
+		launch(q, finishRows, min((n*w.out+255)/256, 4096), 1, 1, &linearArgs{dst: dst, part: a.dst, live: a.live, rows: a.rows, out: a.ld, add: accumulate, ld: a.ld})
+	}
+	return true
+}
+
+// splitRows makes what products of n rows with two weights read of the rows.
+func (q *queue) splitRows(w, up *weight, norm *normArgs, a *linearArgs, n int) bool {
+	// Products read fragments of rows up to the next 64.
+	const behind = 4096
+	rows := w.use.rows
+	if up != nil {
+		rows = max(rows, up.use.rows)
+	}
+	size := int64(w.units()) * 8 * int64(n) * 16
+	if rows != foursRows {
+		size = int64(w.units()) * int64((n+7)/8) * (2*512 + 8*4) // and sums
+	}
+	if !q.scratch(&q.rows, "rows of activations", size+behind, false) {
+		return false
+	}
+	norm.dst = q.rows.ptr
+	launch(q, rows, n, 1, 1, norm)
+	a.x, a.rows = q.rows.ptr, int64(n)
+	return true
+}
+
+// runs multiplies by each run of a stack, or of two that are alike.
+func (q *queue) runs(w, up *weight, a linearArgs, n int) bool {
+	dst, bias, upBias := a.dst, a.bias, a.upBias
+	for i, w := range w.all() {
+		at := 4 * uint64(w.first)
+		a.w, a.dst, a.out, a.splits = w.mem.ptr, dst+at, int64(w.out), int64(w.splits)
+		if bias != 0 {
+			a.bias = bias + at
+		}
+		if upBias != 0 {
+			a.upBias = upBias + at
+		}
+		if up != nil {
+			a.up = up.all()[i].mem.ptr
+		}
+		if !q.run(w, a, n) {
+			return false
+		}
+	}
+	return true
+}
+
+// run multiplies by a weight that is no stack, or by two.
+func (q *queue) run(w *weight, a linearArgs, n int) bool {
+	weights := 1
+	if a.up != 0 {
+		weights = 2
+	}
+	l, rows := &w.use, 8
+	k := l.linear
+	if w.t == compute.F32 {
 		if n > 8 {
 			k, rows = linearF32x16, 16
 		}
-	default:
-		if w.t == compute.Q8 {
-			k = linearQ8
-		}
+	} else {
 		for rows < n && rows < 64 {
 			rows *= 2
 			k++
@@ -274,13 +366,9 @@ func (q *queue) product(w *weight, weights int, norm *normArgs, a linearArgs, n 
 	}
 	blocks, groups := (n+rows-1)/rows, w.groups()
 	if wide := (w.out + stagedOutputs - 1) / stagedOutputs; rows > 8 && w.t != compute.F32 && q.dev.occupied(blocks*wide*w.splits*weights) {
-		k, groups = k+(stagedBF16x16-linearBF16x16), wide
-		if w.t == compute.Q8 {
-			k += stagedQ8x16 - stagedBF16x16 - (linearQ8x16 - linearBF16x16)
-		}
+		k, groups = l.staged+(k-l.linear-1), wide
 	}
-	if !q.scratch(&q.rows, "rows of activations", size+behind, false) ||
-		!q.scratch(&q.tickets, "tickets of products", 4*int64(w.groups()*blocks), true) {
+	if !q.scratch(&q.tickets, "tickets of products", 4*int64(w.groups()*blocks), true) {
 		return false
 	}
 	if weights*w.splits > 1 {
@@ -289,9 +377,7 @@ func (q *queue) product(w *weight, weights int, norm *normArgs, a linearArgs, n 
 		}
 		a.part = q.part.ptr
 	}
-	norm.dst = q.rows.ptr
-	launch(q, split, n, 1, 1, norm)
-	a.x, a.tickets, a.rows = q.rows.ptr, q.tickets.ptr, int64(n)
+	a.tickets = q.tickets.ptr
 	launch(q, k, blocks, groups, w.splits*weights, &a)
 	return true
 }
@@ -318,13 +404,18 @@ func (d *device) singleOf(outputs, n int) int {
 }
 
 // singleProduct runs n rows, at most singleRows, in one plane.
-func (q *queue) singleProduct(w *weight, weights int, norm *normArgs, a linearArgs, n int) bool {
+func (q *queue) singleProduct(w, up *weight, norm *normArgs, a linearArgs, n int) bool {
 	if !q.scratch(&q.rows, "rows of activations", int64(w.units())*2*int64((n+15)/16)*512, false) {
 		return false
 	}
 	norm.dst = q.rows.ptr
 	launch(q, roundRows, n, 1, 1, norm)
 	a.x, a.rows = q.rows.ptr, int64(n)
+	a.w, a.out, a.splits = w.mem.ptr, int64(w.out), int64(w.splits)
+	weights := 1
+	if up != nil {
+		a.up, weights = up.mem.ptr, 2
+	}
 	s := singles[q.dev.singleOf(w.out*weights, n)]
 	launch(q, s.kernel, (n+s.rows-1)/s.rows, (w.out*weights+s.outputs-1)/s.outputs, 1, &a)
 	return true

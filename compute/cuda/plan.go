@@ -11,9 +11,10 @@ import (
 	"talf/compute/cuda/internal/driver"
 )
 
-// WeightBytes returns the memory of a packed weight.
-func (d *device) WeightBytes(as compute.DType, _ compute.Kept, out, in int) int64 {
-	w := weight{t: as, out: out, in: in}
+// WeightBytes returns the memory of a packed weight; as Q4, of one in blocks of a kind.
+func (d *device) WeightBytes(as compute.DType, kept compute.Kept, out, in int) int64 {
+	w := weight{out: out, in: in}
+	w.t, w.kind = formatOf(as, kept)
 	data, scales := w.groupBytes()
 	return int64(w.groups()) * int64(data+scales)
 }

@@ -106,10 +106,20 @@ const (
 type predictor struct {
 	code   map[string]*machineKernel
 	planes int
-	wide   bool // attention of the 16 heads of 256 elements and 8 of keys that Gemma 2 9B has
+	wide   bool   // attention of the 16 heads of 256 elements and 8 of keys that Gemma 2 9B has
+	format string // of weights, as kernels are named
 }
 
-// linear is a product of n rows by a weight in bf16.
+// as is p for weights in another format.
+func (p predictor) as(format string) predictor {
+	p.format = format
+	return p
+}
+
+// weightBytes are the bytes of a weight.
+var weightBytes = map[string]float64{"bf16": 2, "q8": 17.0 / 16, "q4": 9.0 / 16, "q4k": 4.625 / 8, "q6k": 6.5625 / 8}
+
+// linear is a product of n rows by a weight.
 func (p predictor) linear(out, in, n int) cost {
 	if p.planes == 1 {
 		return p.single(out, in, n)
@@ -118,17 +128,20 @@ func (p predictor) linear(out, in, n int) cost {
 	for rows < n && rows < 64 {
 		rows *= 2
 	}
-	kernel, outputs, blocks := "linear_bf16_", 32, (n+rows-1)/rows
+	kernel, outputs, blocks, loaded := "linear_"+p.format+"_", 32, (n+rows-1)/rows, rows
 	if rows > 8 && cuda.Staged(h100SMs, blocks, out, in) {
-		kernel, outputs = "staged_bf16_", 128
+		kernel, outputs = "staged_"+p.format+"_", 128
+	}
+	if rows == 8 && p.format != "bf16" {
+		loaded = n // those that are there
 	}
 	hot := p.code[kernel+strconv.Itoa(rows)].hot()
 	products := float64(count(hot, "HMMA"))
-	weight := 2 * float64(out) * float64(in)
+	weight := weightBytes[p.format] * float64(out) * float64(in)
 	tensor := 2 * 2 * float64(out) * float64(in) * float64(rows) * float64(blocks) // two planes
 	return cost{
 		memory: weight, // other blocks of rows find it in L2
-		l2:     float64(blocks) * (weight + float64(out/outputs)*float64(in)*float64(rows)*4),
+		l2:     float64(blocks) * (weight + float64(out/outputs)*float64(in)*float64(loaded)*4),
 		tensor: tensor, instructions: tensor / (2 * 16 * 8 * 16) / products * float64(len(hot)),
 		kernels: 2,
 	}
@@ -188,6 +201,21 @@ func (p predictor) layer(n, positions int, tree bool) cost {
 func (p predictor) pass(n, positions int, tree bool) cost {
 	top := cost{memory: 4 * shapeVocab * float64(n), kernels: 3}
 	return p.layer(n, positions, tree).times(shapeLayers).plus(p.linear(shapeVocab, shapeHidden, n)).plus(top)
+}
+
+// file is a pass of a GGUF file as llama.cpp's quantizer makes them, in Q4_0 or, mixed, Q4_K_M, whose LM head is in Q6_K, and in the
+// latter the values and the last product of the MLP of half of the layers.
+func (p predictor) file(n, positions int, tree, mixed bool) cost {
+	six := p.as("q6k")
+	top := cost{memory: 4 * shapeVocab * float64(n), kernels: 3}.plus(six.linear(shapeVocab, shapeHidden, n))
+	if !mixed {
+		return top.plus(p.as("q4").layer(n, positions, tree).times(shapeLayers))
+	}
+	p = p.as("q4k")
+	values := shapeKVHeads * shapeDim
+	other := p.linear(shapeQKV-values, shapeHidden, n).plus(six.linear(values, shapeHidden, n)).plus(p.linear(shapeHidden, shapeHidden, n)).
+		plus(p.linear(2*shapeFFN, shapeHidden, n)).plus(six.linear(shapeHidden, shapeFFN, n)).plus(p.attend(n, positions, tree))
+	return top.plus(p.layer(n, positions, tree).plus(other).times(shapeLayers / 2))
 }
 
 // shapeWeights is the number of weights that a pass multiplies by.
@@ -282,7 +310,7 @@ const side = 128
 // predictions holds docs/gpu/predictions.md to what follows from the machine code and the shapes.
 // -predictions writes it.
 func predictions(t *testing.T, kernels []*machineKernel) {
-	p := predictor{code: map[string]*machineKernel{}, planes: 2}
+	p := predictor{code: map[string]*machineKernel{}, planes: 2, format: "bf16"}
 	var b bytes.Buffer
 	b.WriteString(predictionsHead)
 	for _, k := range kernels {
@@ -293,9 +321,9 @@ func predictions(t *testing.T, kernels []*machineKernel) {
 			threads = 64
 		case strings.HasPrefix(k.name, "attend_") && k.name != "attend_sum", k.name == "tree_attend", k.name == "tree_queries",
 			strings.HasSuffix(k.name, "_half"),
-			k.name == "staged_bf16_64", k.name == "staged_q8_64", k.name == "single_bf16_64", k.name == "single_bf16_128", strings.HasPrefix(k.name, "product_"):
+			k.name == "staged_bf16_64", k.name == "staged_q8_64", k.name == "staged_q4_64", k.name == "single_bf16_64", k.name == "single_bf16_128", strings.HasPrefix(k.name, "product_"):
 			threads = 128
-		case k.name == "tree_keys", strings.HasPrefix(k.name, "linear_"), strings.HasPrefix(k.name, "staged_"), strings.HasPrefix(k.name, "gemm_"), strings.HasPrefix(k.name, "topk_"), k.name == "split_rows", k.name == "round_rows", k.name == "single_bf16_256":
+		case k.name == "tree_keys", strings.HasPrefix(k.name, "linear_"), strings.HasPrefix(k.name, "staged_"), strings.HasPrefix(k.name, "gemm_"), strings.HasPrefix(k.name, "topk_"), k.name == "split_rows", k.name == "split_sums", k.name == "round_rows", k.name == "single_bf16_256":
 		default:
 			continue
 		}
@@ -309,7 +337,9 @@ func predictions(t *testing.T, kernels []*machineKernel) {
 	b.WriteString(predictionsWork)
 	head := p.linear(shapeHidden, 2*shapeHidden, 10).plus(p.layer(10, 1024, true)).plus(p.linear(shapeVocab, shapeHidden, 10)).plus(cost{memory: 10 * 4 * shapeVocab, kernels: 5})
 	own := 6.0 * headWeights / (6*headWeights + 4*lmWeights) // of training's operations
-	one, wide := predictor{code: p.code, planes: 1}, predictor{code: p.code, planes: 2, wide: true}
+	one, wide := p, p
+	one.planes, wide.wide = 1, true
+	eight := p.as("q8")
 	var shares strings.Builder
 	for _, w := range []struct {
 		what string
@@ -329,6 +359,15 @@ func predictions(t *testing.T, kernels []*machineKernel) {
 		{"attention alone of Gemma 2 9B: 1 row after 8192 positions", wide.attend(1, 8192, false).times(42), 0},
 		{"attention alone of Gemma 2 9B: a tree of 60 rows after 8192 positions", wide.attend(60, 8192, true).times(42), 0},
 		{"attention alone of Gemma 2 9B: prefill, 512 rows", wide.attend(512, 256, false).times(42), 0},
+		{"q8: decode, 1 row after 1024 positions", eight.pass(1, 1024, false), 0},
+		{"q8: a tree of 16 rows", eight.pass(16, 1024, true), 0},
+		{"q8: a tree of 60 rows", eight.pass(60, 1024, true), 0},
+		{"Q4_0: decode, 1 row after 1024 positions", p.file(1, 1024, false, false), 0},
+		{"Q4_0: a tree of 16 rows", p.file(16, 1024, true, false), 0},
+		{"Q4_0: a tree of 60 rows", p.file(60, 1024, true, false), 0},
+		{"Q4_K_M: decode, 1 row after 1024 positions", p.file(1, 1024, false, true), 0},
+		{"Q4_K_M: a tree of 16 rows", p.file(16, 1024, true, true), 0},
+		{"Q4_K_M: a tree of 60 rows", p.file(60, 1024, true, true), 0},
 		{"one plane: decode, 1 row after 1024 positions", one.pass(1, 1024, false), 0},
 		{"one plane: a tree of 60 rows", one.pass(60, 1024, true), 0},
 		{"one plane: prefill, 512 rows", one.pass(512, 256, false), 512},
@@ -400,7 +439,7 @@ or in the whole of a kernel whose products are in no loop.
 const predictionsWork = `
 ## Work
 
-An 8B Llama: 32 layers of 4096, 32 heads and 8 of keys, 14,336 in the MLP, 128,256 tokens; weights, keys and values in bf16. GB are bytes
+An 8B Llama: 32 layers of 4096, 32 heads and 8 of keys, 14,336 in the MLP, 128,256 tokens; weights, keys and values in bf16 unless the line says otherwise. GB are bytes
 of device memory, TFLOP are all operations, all planes of activations included. The next columns are milliseconds of each
 resource by itself; gaps are what lies between kernels.
 
@@ -427,6 +466,8 @@ const predictionsTail = `
   bytes an element, are read for each group of 32 outputs by ` + "`linear_…`, and for 128 outputs by `staged_…`" + `, which serve nine or more rows
   where they occupy two thirds of the multiprocessors. Rows are rounded up to 8, 16, 32 or multiples of 64. Instructions are those of the hot
   loop alone.
+- Weights of 8, 6 and 4 bits take 1.06, 0.82, 0.58 (Q4_K) and 0.56 (Q4_0) bytes. Their kernels for up to eight rows read the fragments of
+  rows that are there. Of a Q4_0 file, the LM head is in Q6_K; of a Q4_K_M, also values and the last product of the MLP in half of the layers.
 - One plane (` + "`--act-planes 1`" + `): the same, but rows' fragments have 2 bytes an element and are read for each block of outputs of
   ` + "`single_…`" + `, 64, 128 or 192. A block has 16, 64, 128 or 256 rows, of which the device takes the most that keep two thirds of the
   multiprocessors busy. An output is one chain over all inputs: with one row, what limits a step is not bandwidth alone but the time from

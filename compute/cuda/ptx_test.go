@@ -97,6 +97,16 @@ var ptxBugs = []ptxBug{
 	{"a barrier removed behind queries that were read", "tree_queries_half", `bar\.sync 	0;`, "", 1, treeTest, "without an order"},
 	{"lines that are not turned", "tree_keys_half", `\.trans\.shared`, ".shared", 0, treeTest, "want 0x"},
 	{"lines at an odd place", "tree_delta", `(st\.global\.v4\.\S+ 	\[%rd\d+)\]`, "$1+4]", 0, treeTest, "no multiple"},
+	{"nibbles of another register", "linear_q4_8", `(shr\.u32 	%r\d+, %r\d+, )8;`, "${1}4;", 0, fourTest + "Q4_0_33", "want 0x"},
+	{"a bias of another kind", "linear_q4_16", `-1022835960`, "-1023360256", 0, fourTest + "Q4_0_33", "want 0x"},
+	{"a minimum in place of a scale", "linear_q4k_8", `(prmt\.b32 [^;]*, )29760;`, "${1}29762;", 0, fourTest + "Q4_K_33", "want 0x"},
+	{"sums of halves of units", "split_sums", `(shfl\.sync\.bfly\.b32[^;]*), 8, `, "$1, 4, ", 2, fourTest + "Q4_K_33", "want 0x"},
+	{"a store of sums past its place", "split_sums", `(st\.global\.f32 	\[%rd\d+)\]`, "$1+2]", 0, fourTest + "Q4_K_33", "no multiple"},
+	{"high bits of six that are lost", "linear_q6k_8", `(lop3\.b32 [^;]*, )0xea;`, "${1}0xaa;", 11, fourTest + "Q6_K_33", "want 0x"},
+	{"a wait for copies of four bits removed", "staged_q4_16", `cp\.async\.wait_group 6;`, "", 0, fourTest + "Q4_0_290", "a copy to these bytes that was not waited for"},
+	{"a barrier removed between units of four bits", "staged_q4k_32", `bar\.sync 	0;`, "", 0, fourTest + "Q4_K_290", "without an order"},
+	{"a wait for copies of six bits removed", "staged_q6k_16", `cp\.async\.wait_group 6;`, "", 0, fourTest + "Q6_K_290", "a copy to these bytes that was not waited for"},
+	{"a row of a table that is not the first of its run", "embed_q6k", `sub\.s64`, "add.s64", 0, "TestProductsOfFourBitsInAStack", "want 0x"},
 	{"a load one past the end", "swiglu", `(ld\.global\.f32 	%f\d+, \[%rd\d+)\]`, "$1+4]", 1, normTest, "0 bytes behind the end of an allocation"},
 	{"a store one past the end", "swiglu", `(st\.global\.f32 	\[%rd\d+)\]`, "$1+4]", 0, normTest, "0 bytes behind the end of an allocation"},
 	{"a store removed", "swiglu", `st\.global\.f32[^;]*;`, "", 0, normTest, "want 0x"},
@@ -107,6 +117,7 @@ var ptxBugs = []ptxBug{
 
 const (
 	attendTest = "TestDeviceConforms$/^Attend_agrees"
+	fourTest   = "TestProductsOfFourBits$/^"
 	halvesTest = "TestProductsInBF16"
 	layerTest  = "TestDeviceConforms$/^LayerNorm"
 	linearTest = "TestDeviceConforms$/^Linear_agrees_with_the_reference$"

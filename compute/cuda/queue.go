@@ -30,6 +30,7 @@ type queue struct {
 
 	rows    *block // activations as products take them
 	part    *block // sums that blocks share, and chunks of attention
+	gated   *block // products of two weights in different layouts
 	bulk    *bulk  // products of many rows; nil before Bulk
 	rounded *block // of ReadBF16
 	tickets *block // one for each product's block of outputs and rows, zero between products

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"math"
 	"runtime"
+	"slices"
 	"sync/atomic"
 
 	"talf/compute"
@@ -20,20 +21,44 @@ const (
 	unit  = 32
 )
 
-// A weight is a matrix in the layout of its type.
+// A weight is a matrix in the layout of its type. As Q4 it keeps the integers of one kind of blocks, or it is a stack of several
+// runs, each of consecutive outputs in one layout: Q4 of a kind, or Q8.
 type weight struct {
 	dev     *device
 	t       compute.DType
+	kind    compute.Kept // of Q4 that is no stack
 	out, in int
 	splits  int // parts of the inputs that different blocks sum
 	mem     *block
+	use     layout    // the kernels; of a stack, rows alone
+	first   int       // the output of a stack that its own first one is
+	runs    []*weight // of a stack; this weight's mem is nil
 }
 
 func (w *weight) Out() int { return w.out }
 func (w *weight) In() int  { return w.in }
 
 // Bytes returns the memory that a product reads.
-func (w *weight) Bytes() int { return int(w.mem.size) }
+func (w *weight) Bytes() int {
+	n := 0
+	for _, r := range w.all() {
+		n += int(r.mem.size)
+	}
+	return n
+}
+
+// all returns the runs of a stack, or the weight itself.
+func (w *weight) all() []*weight {
+	if w.runs != nil {
+		return w.runs
+	}
+	return []*weight{w}
+}
+
+// like reports whether each output of two weights of one size is in the same layout.
+func (w *weight) like(o *weight) bool {
+	return w.t == o.t && w.kind == o.kind && slices.EqualFunc(w.runs, o.runs, func(a, b *weight) bool { return a.out == b.out && a.like(b) })
+}
 
 func (w *weight) groups() int { return (w.out + group - 1) / group }
 func (w *weight) units() int  { return (w.in + unit - 1) / unit }
@@ -45,6 +70,9 @@ func (w *weight) groupBytes() (data, scales int) {
 		return n * group * unit * 4, 0
 	case compute.BF16:
 		return n * group * unit * 2, 0
+	case compute.Q4:
+		f := &fours[w.kind]
+		return n*f.unit + n/8*f.shared, 0
 	default:
 		return n * group * unit, n * group * 2
 	}
@@ -69,7 +97,7 @@ func (d *device) weightOf(op string, w compute.Weight) *weight {
 	return p
 }
 
-// Pack packs parts, stacked, as F32, BF16 or Q8, a few groups at a time.
+// Pack packs parts, stacked, as F32, BF16, Q8 or Q4, a few groups at a time.
 func (d *device) Pack(as compute.DType, parts ...compute.Matrix) (compute.Weight, error) {
 	if len(parts) == 0 {
 		return nil, fmt.Errorf("cuda: pack: no matrix")
@@ -102,13 +130,22 @@ func (d *device) Pack(as compute.DType, parts ...compute.Matrix) (compute.Weight
 		}
 		w.out += m.Rows
 	}
-	if as != compute.F32 && as != compute.BF16 && as != compute.Q8 {
-		return nil, fmt.Errorf("cuda: pack as %v: want F32, BF16 or Q8", as)
+	if as != compute.F32 && as != compute.BF16 && as != compute.Q8 && as != compute.Q4 {
+		return nil, fmt.Errorf("cuda: pack as %v: want F32, BF16, Q8 or Q4", as)
 	}
 	w.splits = splitsOf(w.groups(), w.units())
+	if as == compute.Q4 {
+		return d.packRuns(w, parts)
+	}
+	return d.pack(w, parts)
+}
+
+// pack fills a weight whose sizes and layout are set.
+func (d *device) pack(w *weight, parts []compute.Matrix) (*weight, error) {
+	w.use = w.layout()
 	data, scales := w.groupBytes()
 	var err error
-	w.mem, err = d.alloc(fmt.Sprintf("weights %v [%d][%d]", as, w.out, w.in), int64(w.groups())*int64(data+scales), false)
+	w.mem, err = d.alloc(fmt.Sprintf("weights %v [%d][%d]", w.t, w.out, w.in), int64(w.groups())*int64(data+scales), false)
 	if err != nil {
 		return nil, fmt.Errorf("cuda: %w", err)
 	}
@@ -160,6 +197,10 @@ func (p *packing) run(g, n int) {
 // group packs one group. row has room for a row of whole units.
 func (p *packing) group(g int, data, scales []byte, row []float32) {
 	w := p.w
+	if w.t == compute.Q4 {
+		p.four(g, data)
+		return
+	}
 	for j := range group {
 		m, r := p.part(g*group + j)
 		clear(row)
@@ -205,7 +246,7 @@ func (p *packing) q8(data, scales []byte, j, u int, q *[unit]int8, h uint16) {
 	at := j/16*p.w.units() + u
 	for k, v := range q {
 		f := fragment(j, k)
-		data[at*512+f/8*16+k/16*8+f%8] = byte(int(v) + 128)
+		data[at*512+f/8*16+k/16*8+f%8/4*4+f%2*2+f%4/2] = byte(int(v) + 128)
 	}
 	binary.LittleEndian.PutUint16(scales[(at*16+j%8*2+j%16/8)*2:], h)
 }

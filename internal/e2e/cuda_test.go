@@ -58,7 +58,6 @@ func TestTreesOnACUDADeviceHaveTheBitsOfPlainDecoding(t *testing.T) {
 	if !onEmulatedDevice(t) {
 		return
 	}
-	ctx := context.Background()
 	dir := t.TempDir()
 	if err := modeltest.Write(dir, modeltest.Default(), 3); err != nil {
 		t.Fatal(err)
@@ -76,50 +75,56 @@ func TestTreesOnACUDADeviceHaveTheBitsOfPlainDecoding(t *testing.T) {
 		{model.Options{DType: compute.BF16, MaxRows: 512}, 2e-2, 1},
 		{model.Options{DType: compute.Q8, MaxRows: 512}, 2e-4, 2},
 	} {
-		opt := c.Options
-		dev, err := cuda.New(cuda.Config{Planes: c.planes})
-		if err != nil {
-			t.Fatal(err)
-		}
-		m, err := model.Load(dir, dev, opt)
-		if err != nil {
-			t.Fatal(err)
-		}
-		v := m.Spec().Vocab
-		r := rand.New(rand.NewPCG(5, 7))
-		token := func() int32 { return r.Int32N(int32(v)) }
-		prompt := make([]int32, 140) // more than one chunk of attention
-		for i := range prompt {
-			prompt[i] = token()
-		}
-		var tr tree.Tree
-		tr.Reset(token(), 64)
-		for tr.Len() < 24 {
-			tr.Add(r.IntN(tr.Len()), token())
-		}
-		seq, got := logitsOf(t, m, prompt, &tr)
-		compareWithCPU(t, dir, opt, c.tol, prompt, &tr, got)
-		want := make([]float32, len(got[0]))
-		for n := 0; n < tr.Len(); n += 4 {
-			plain := seq.Fork()
-			for _, node := range tr.AppendPath(nil, n) {
-				o, err := plain.Append(ctx, []int32{tr.Token(node)}, nil, model.WantLast)
-				if err != nil {
-					t.Fatal(err)
-				}
-				o.ReadLogits(want[:v], o.LogitsRow(0, o.LastNode(0)))
-				o.ReadTaps(want[v:], o.HiddenRow(0, o.LastNode(0)))
+		treesOnCUDA(t, dir, c.Options, c.planes, c.tol)
+	}
+}
+
+// treesOnCUDA does so for a model, loaded with opt on a device with so many planes of activations. tol is relative to the largest logit.
+func treesOnCUDA(t *testing.T, dir string, opt model.Options, planes int, tol float64) {
+	t.Helper()
+	ctx := context.Background()
+	dev, err := cuda.New(cuda.Config{Planes: planes})
+	if err != nil {
+		t.Fatal(err)
+	}
+	m, err := model.Load(dir, dev, opt)
+	if err != nil {
+		t.Fatal(err)
+	}
+	v := m.Spec().Vocab
+	r := rand.New(rand.NewPCG(5, 7))
+	token := func() int32 { return r.Int32N(int32(v)) }
+	prompt := make([]int32, 140) // more than one chunk of attention
+	for i := range prompt {
+		prompt[i] = token()
+	}
+	var tr tree.Tree
+	tr.Reset(token(), 64)
+	for tr.Len() < 24 {
+		tr.Add(r.IntN(tr.Len()), token())
+	}
+	seq, got := logitsOf(t, m, prompt, &tr)
+	compareWithCPU(t, dir, opt, tol, prompt, &tr, got)
+	want := make([]float32, len(got[0]))
+	for n := 0; n < tr.Len(); n += 4 {
+		plain := seq.Fork()
+		for _, node := range tr.AppendPath(nil, n) {
+			o, err := plain.Append(ctx, []int32{tr.Token(node)}, nil, model.WantLast)
+			if err != nil {
+				t.Fatal(err)
 			}
-			plain.Close()
-			for i := range want {
-				if math.Float32bits(got[n][i]) != math.Float32bits(want[i]) {
-					t.Fatalf("%v: value %d of node %d is %g, plain decoding's %g", opt.DType, i, n, got[n][i], want[i])
-				}
+			o.ReadLogits(want[:v], o.LogitsRow(0, o.LastNode(0)))
+			o.ReadTaps(want[v:], o.HiddenRow(0, o.LastNode(0)))
+		}
+		plain.Close()
+		for i := range want {
+			if math.Float32bits(got[n][i]) != math.Float32bits(want[i]) {
+				t.Fatalf("%v: value %d of node %d is %g, plain decoding's %g", opt.DType, i, n, got[n][i], want[i])
 			}
 		}
-		if err := errors.Join(m.Close(), dev.Close()); err != nil {
-			t.Fatal(err)
-		}
+	}
+	if err := errors.Join(m.Close(), dev.Close()); err != nil {
+		t.Fatal(err)
 	}
 }
 
@@ -154,7 +159,7 @@ func logitsOf(t *testing.T, m *model.Model, prompt []int32, tr *tree.Tree) (*mod
 // compareWithCPU compares logits with those of the CPU.
 func compareWithCPU(t *testing.T, dir string, opt model.Options, tol float64, prompt []int32, tr *tree.Tree, got [][]float32) {
 	t.Helper()
-	dev, err := devices.OpenCPU(devices.Config{Threads: 1})
+	dev, err := devices.OpenCPU(devices.Config{Threads: 1, ActBits: 16})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -70,6 +70,31 @@ DEVICE u32 pack2(float lo, float hi) {
   asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(r) : "f"(hi), "f"(lo));
   return r;
 }
+// madd2 returns a·b+c of two bfloat16 each, rounded once.
+DEVICE u32 madd2(u32 a, u32 b, u32 c) {
+  u32 r;
+  asm("fma.rn.bf16x2 %0, %1, %2, %3;" : "=r"(r) : "r"(a), "r"(b), "r"(c));
+  return r;
+}
+// and_or returns v & mask | bits, and_xor v & mask ^ bits. Two constants are too many for one instruction of most devices, so
+// compilers take two unless they are told.
+DEVICE u32 and_or(u32 v, u32 mask, u32 bits) {
+  u32 r;
+  asm("lop3.b32 %0, %1, %2, %3, 0xea;" : "=r"(r) : "r"(v), "r"(mask), "r"(bits));
+  return r;
+}
+DEVICE u32 and_xor(u32 v, u32 mask, u32 bits) {
+  u32 r;
+  asm("lop3.b32 %0, %1, %2, %3, 0x6a;" : "=r"(r) : "r"(v), "r"(mask), "r"(bits));
+  return r;
+}
+// byte_of returns the bits of the float32 2²³ + byte i of v, whose last bits are the byte.
+template <int i>
+DEVICE u32 byte_of(u32 v) {
+  u32 r;
+  asm("prmt.b32 %0, %1, %2, %3;" : "=r"(r) : "r"(v), "r"(0x4b000000u), "n"(0x7440 + i));
+  return r;
+}
 // from_half returns the value of a float16.
 DEVICE float from_half(u16 v) {
   float r;
@@ -86,6 +111,16 @@ DEVICE U4 stream(const void *p) {
 DEVICE U4 fetch(const void *p) {
   U4 v;
   asm volatile("ld.global.nc.v4.u32 {%0,%1,%2,%3}, [%4];" : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w) : "l"(p));
+  return v;
+}
+// fetch_if is fetch, or zeros unless ok: lanes that load nothing take no bandwidth.
+DEVICE U4 fetch_if(const void *p, bool ok) {
+  U4 v;
+  asm volatile(
+      "{ .reg .pred q; setp.ne.s32 q, %5, 0; mov.u32 %0, 0; mov.u32 %1, 0; mov.u32 %2, 0; mov.u32 %3, 0;\n"
+      "@q ld.global.nc.v4.u32 {%0,%1,%2,%3}, [%4]; }"
+      : "=&r"(v.x), "=&r"(v.y), "=&r"(v.z), "=&r"(v.w)
+      : "l"(p), "r"((int)ok));
   return v;
 }
 DEVICE U2 fetch8(const void *p) {

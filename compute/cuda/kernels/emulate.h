@@ -273,6 +273,15 @@ DEVICE u32 to_bfloat(float f) {
   return (v + 0x7fff + ((v >> 16) & 1)) >> 16;
 }
 DEVICE u32 pack2(float lo, float hi) { return to_bfloat(lo) | to_bfloat(hi) << 16; }
+// With factors and sums of a few bits, as kernels have them, the first of the two roundings changes nothing.
+DEVICE u32 madd2(u32 a, u32 b, u32 c) {
+  auto half = [&](int i) { return to_bfloat(fmaf(as_float(a >> i << 16), as_float(b >> i << 16), as_float(c >> i << 16))); };
+  return half(0) | half(16) << 16;
+}
+DEVICE u32 and_or(u32 v, u32 mask, u32 bits) { return (v & mask) | bits; }
+DEVICE u32 and_xor(u32 v, u32 mask, u32 bits) { return (v & mask) ^ bits; }
+template <int i>
+DEVICE u32 byte_of(u32 v) { return 0x4b000000u | (v >> (8 * i) & 0xff); }
 DEVICE float from_half(u16 h) {
   u32 e = h >> 10 & 31, f = h & 0x3ff, s = (u32)(h & 0x8000) << 16;
   if (e == 31) return as_float(s | 0x7f800000u | f << 13);
@@ -284,6 +293,7 @@ DEVICE U4 fetch(const void *p) {
   if ((u64)p & 15) emulate::unaligned("load of 16 bytes");
   return *(const U4 *)p;
 }
+DEVICE U4 fetch_if(const void *p, bool ok) { return ok ? fetch(p) : U4{0, 0, 0, 0}; }
 DEVICE U2 fetch8(const void *p) {
   if ((u64)p & 7) emulate::unaligned("load of 8 bytes", 8);
   return *(const U2 *)p;

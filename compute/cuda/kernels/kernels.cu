@@ -102,8 +102,8 @@ DEVICE F4 four(const u16 *p) {
 //   bf16  [groups][2 tiles of 16 outputs][units][2][32 lanes][16 bytes]: a lane's
 //         fragment of an m16n8k16 product
 //   q8    [groups][2 tiles][units][32 lanes][16 bytes]: integers plus 128, as
-//         two fragments, then float16 scales [groups][2 tiles][units][8][2], of
-//         outputs g and g+8
+//         two fragments, whose words have the elements 0, 2, 1 and 3 of four, then
+//         float16 scales [groups][2 tiles][units][8][2], of outputs g and g+8
 
 struct Shape {
   i64 out, in;
@@ -133,7 +133,7 @@ struct WeightBF16 {
 struct WeightQ8 {
   DEVICE_MEMBER static float at(const u8 *w, Shape s, i64 o, i64 k) {
     i64 block = o / 16 * s.units() + k / 32, f = fragment(o, k);
-    int q = w[block * 512 + f / 8 * 16 + k % 32 / 16 * 8 + f % 8];
+    int q = w[block * 512 + f / 8 * 16 + k % 32 / 16 * 8 + f % 8 / 4 * 4 + f % 2 * 2 + f % 4 / 2];
     const u16 *scales = (const u16 *)(w + s.tiles() * s.units() * 512);
     return from_half(scales[block * 16 + o % 8 * 2 + o % 16 / 8]) * (float)(q - 128);
   }
@@ -147,12 +147,14 @@ struct EmbedArgs {
   const i32 *ids;
   const i64 *live;
   i64 out, in, ld, col;
+  i64 first; // id of the first row of w: others stay as they are
 };
 template <class W>
 DEVICE void embed(const EmbedArgs &a) {
   i64 r = block_x();
   if (beyond(a.live, r)) return;
-  i64 id = a.ids[r];
+  i64 id = a.ids[r] - a.first;
+  if (id < 0 || id >= a.out) return;
   float *dst = a.dst + r * a.ld + a.col;
   for (i64 k = tid(); k < a.in; k += 128) dst[k] = W::at(a.w, Shape{a.out, a.in}, id, k);
 }
@@ -243,6 +245,12 @@ KERNEL BOUNDS(256) void fours_rows(const NormArgs a) {
   for (i64 i = tid(); i < padded; i += 256) ((float *)a.dst)[(i / 4 * blocks_x() + r) * 4 + i % 4] = i < a.width ? n.at(i) : 0;
 }
 
+// split2 splits two numbers into bfloat16 planes: the high ones, then the low ones.
+DEVICE U2 split2(float x0, float x1) {
+  u32 hi = pack2(x0, x1);
+  return U2{hi, pack2(x0 - low2(hi), x1 - high2(hi))};
+}
+
 // split_rows normalises rows and splits them into two bfloat16 planes, x ≈ hi +
 // lo, as fragments [units·2][⌈rows/8⌉][32 lanes]{hi b0, hi b1, lo b0, lo b1}: what
 // the other weights are multiplied by. Fragments of rows that are not there hold
@@ -256,11 +264,10 @@ KERNEL BOUNDS(256) void split_rows(const NormArgs a) {
   for (i64 p = tid(); p < steps * 8; p += 256) {
     i64 k = 2 * p;
     float x0 = k < a.width ? n.at(k) : 0, x1 = k + 1 < a.width ? n.at(k + 1) : 0;
-    u32 hi = pack2(x0, x1);
-    u32 lo = pack2(x0 - low2(hi), x1 - high2(hi));
+    U2 v = split2(x0, x1);
     i64 at = (k / 16 * tiles * 32 + r % 8 * 4 + k % 8 / 2) * 4 + k % 16 / 8;
-    dst[at] = hi;
-    dst[at + 2] = lo;
+    dst[at] = v.x;
+    dst[at + 2] = v.y;
   }
 }
 
@@ -278,7 +285,9 @@ struct LinearArgs {
   float *part; // [1 or 2 weights][splits][rows][out]
   u32 *tickets;
   const i64 *live;
-  i64 rows, out, in, splits, act, add;
+  i64 rows, out, in, splits, act;
+  i64 add; // 1: the results are added to dst, 2: multiplied by it
+  i64 ld;  // of dst
 };
 
 // F32Sums are the sums of output `lane` and 8·M rows.
@@ -375,13 +384,19 @@ struct BF16Sums {
   DEVICE_MEMBER void put(float *red, int j, int cols) const { put_fragments<M>(red, c, j, cols); }
 };
 
-// widen returns two of four integers plus 128 as two bfloat16: 2²³+u is a float32
-// whose last bits are u.
+// fetch_rows loads a lane's part of a fragment of rows. Of eight rows, only those that are there are loaded: of a single one, an
+// eighth of what otherwise would be more than the weights in 4 bits that it meets.
+template <int M>
+DEVICE U4 fetch_rows(const U4 *p, bool there) {
+  return M == 1 ? fetch_if(p, there) : fetch(p);
+}
+
+// widen returns two of four integers plus 128 as two bfloat16, bytes i and i+2: 128+u is a bfloat16 whose last bits are u, for the
+// byte's lower seven bits, and 128 or 256, by its highest, is what that has too much.
 template <int i>
 DEVICE u32 widen(u32 v) {
-  float a = as_float(0x4b000000u | (v >> (16 * i) & 0xff)) - 8388736.0f;
-  float b = as_float(0x4b000000u | (v >> (16 * i + 8) & 0xff)) - 8388736.0f;
-  return as_bits(a) >> 16 | (as_bits(b) & 0xffff0000u);
+  v >>= 8 * i;
+  return madd2(and_xor(v, 0x00800080u, 0x43804380u), 0xbf80bf80u, and_or(v, 0x007f007fu, 0x43004300u));
 }
 
 template <int M>
@@ -400,6 +415,7 @@ struct Q8Sums {
     const u32 *s0 = (const u32 *)(w + s.tiles() * units * 512) + (group * 2 * units + from) * 8 + lane / 4, *s1 = s0 + units * 8;
     int next = ((int)a.rows + 7) / 8 * 32;
     const U4 *x = (const U4 *)a.x + from * 2 * next + row0 * 4 + lane;
+    bool mine = lane / 4 < a.rows;
     U4 f[ahead][2];
     u32 h[ahead][2];
 #pragma unroll
@@ -432,7 +448,7 @@ struct Q8Sums {
           }
 #pragma unroll
           for (int j = 0; j < M; j++) {
-            U4 b0 = fetch(x + j * 32), b1 = fetch(x + next + j * 32);
+            U4 b0 = fetch_rows<M>(x + j * 32, mine), b1 = fetch_rows<M>(x + next + j * 32, mine);
 #pragma unroll
             for (int r = 0; r < 2; r++) {
               float e[4] = {0, 0, 0, 0};
@@ -460,8 +476,8 @@ DEVICE void finish(const LinearArgs &a, i64 row, i64 o, float gate, float up) {
     if (a.up_bias) up += a.up_bias[o];
     v *= up;
   }
-  float *dst = a.dst + row * a.out + o;
-  *dst = a.add ? *dst + v : v;
+  float *dst = a.dst + row * a.ld + o;
+  *dst = a.add == 1 ? *dst + v : a.add ? *dst * v : v;
 }
 
 DEVICE float sum_splits(const float *p, i64 splits, i64 next) {
@@ -1103,6 +1119,7 @@ KERNEL BOUNDS(128) void move_slots(const MoveArgs a) {
 }
 
 #include "attend.cu"
+#include "four.cu"
 #include "staged.cu"
 #include "single.cu"
 #include "label.cu"

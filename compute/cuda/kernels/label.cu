@@ -64,8 +64,8 @@ KERNEL BOUNDS(256) void planes(const PlaneArgs a) {
 
 // finish_rows does what is fused to a product, from its sums part [1 or 2][rows][out].
 KERNEL BOUNDS(256) void finish_rows(const LinearArgs a) {
-  i64 all = a.rows * a.out;
-  for (i64 i = (i64)block_x() * 256 + tid(); i < all; i += (i64)blocks_x() * 256)
+  i64 all = a.rows * a.out, live = at_most(a.live, a.rows) * a.out;
+  for (i64 i = (i64)block_x() * 256 + tid(); i < live; i += (i64)blocks_x() * 256)
     finish(a, i / a.out, i % a.out, a.part[i], a.up ? a.part[all + i] : 0);
 }
 

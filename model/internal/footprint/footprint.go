@@ -59,15 +59,20 @@ const PlanRows = 64
 func Of(spec *arch.Spec, dev compute.Planner, opt Options) Footprint {
 	f := Footprint{Positions: opt.Positions}
 	latent := mla.Type(opt.Weights)
-	stacked := 0 // rows of queries, keys and values, which are packed together
+	stacked, kept := 0, compute.NotKept // rows of queries, keys and values, which are packed together, in blocks of one kind
 	for _, t := range spec.Tensors() {
 		switch {
 		case t.Cols == 0 || t.Optional:
-		case t.Role == arch.Q || t.Role == arch.K:
-			stacked += t.Rows
-		case t.Role == arch.V:
-			f.Weights += dev.WeightBytes(opt.Weights, opt.Kept[t.Name], stacked+t.Rows, t.Cols)
-			stacked = 0
+		case t.Role == arch.Q || t.Role == arch.K || t.Role == arch.V:
+			if k := opt.Kept[t.Name]; stacked > 0 && k != kept {
+				f.Weights += dev.WeightBytes(opt.Weights, kept, stacked, t.Cols)
+				stacked = 0
+			}
+			stacked, kept = stacked+t.Rows, opt.Kept[t.Name]
+			if t.Role == arch.V {
+				f.Weights += dev.WeightBytes(opt.Weights, kept, stacked, t.Cols)
+				stacked = 0
+			}
 		case t.Role == arch.KVUp:
 			f.Weights += int64(spec.Heads) * (dev.WeightBytes(latent, compute.NotKept, spec.Latent.KVRank, spec.Latent.Nope) + dev.WeightBytes(latent, compute.NotKept, spec.Latent.ValueDim, spec.Latent.KVRank))
 		case t.Role == arch.KeyUp || t.Role == arch.ValueUp:
@@ -202,8 +207,7 @@ func Check(name string, spec *arch.Spec, dev compute.Device, opt Options) error 
 	for _, as := range []compute.DType{compute.BF16, compute.Q8, compute.Q4} {
 		o := opt
 		o.Weights = as
-		// A device that reserves memory has no Q4.
-		if as == opt.Weights || as == compute.Q4 && (len(opt.Kept) == 0 || dev.Abilities().Plan != nil) || Of(spec, p, o).Weights >= f.Weights {
+		if as == opt.Weights || as == compute.Q4 && len(opt.Kept) == 0 || Of(spec, p, o).Weights >= f.Weights {
 			continue
 		}
 		switch n := most(o); {
