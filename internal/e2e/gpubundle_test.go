@@ -138,7 +138,7 @@ func TestGPUBundleOnACUDADevice(t *testing.T) {
 		t.Fatalf("%d shapes", len(r.Shapes))
 	}
 	if s := r.Shapes[0]; s.TokensPerSec <= 0 || len(s.Rows) != 2 || len(s.Contexts) != 2 || s.Prefill <= 0 || s.LibraryPrefill <= 0 || len(s.Labelling) != 2 || s.Labelling[0].Positions <= 0 ||
-		s.DraftStep <= 0 || s.DraftBytes <= 0 || len(s.Training) != 2 || s.Training["bf16"] <= 0 {
+		s.DraftStep <= 0 || s.DraftBytes <= 0 || len(s.Training) != 4 || s.Training["bf16"] <= 0 || s.Training["bf16"+byCublas] <= 0 {
 		t.Errorf("%+v", s)
 	}
 	if len(r.EndToEnd) < 3 || r.Training <= 0 || r.CopyRate <= 0 {
@@ -484,7 +484,7 @@ func (r *gpuReport) shape(t *testing.T, dev compute.Device, s *gpuShape, p gpuPl
 			s.Contexts = append(s.Contexts, gpuContext{n, one.Seconds, most.Seconds})
 		}
 	})
-	for _, math := range []string{"f32", "bf16"} {
+	for _, math := range []string{"f32", "bf16", "f32" + byCublas, "bf16" + byCublas} {
 		check("training a head of "+s.Name+" in "+math, func(t *testing.T) { s.training(t, deep, set, math, filepath.Join(dir, "own"), p) })
 	}
 }
@@ -531,14 +531,22 @@ func (s *gpuShape) draftStep(t *testing.T, m *model.Model, p gpuPlan) {
 	s.DraftBytes, s.DraftStep = h.WeightBytes(), sec/float64(p.tokens)
 }
 
+// byCublas is behind the name of a type in which cuBLAS multiplies.
+const byCublas = ", cuBLAS"
+
 // training measures steps of a head with the loss eagle, as torch_speed.py does: positions per
-// second, in the best step.
+// second, in the best step. Where there is no cuBLAS, nothing is measured with it.
 func (s *gpuShape) training(t *testing.T, spec *arch.Spec, set *safetensors.Set, math, labels string, p gpuPlan) {
-	dev, err := cuda.New(cuda.Config{BF16: math == "bf16"})
+	in, library := strings.CutSuffix(math, byCublas)
+	dev, err := cuda.New(cuda.Config{BF16: in == "bf16", BLAS: library})
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer dev.Close()
+	if _, why := dev.Abilities().Training.TrainsWith(); library && why != nil {
+		t.Log(why)
+		return
+	}
 	opt := model.Default()
 	opt.Lazy = true // only its LM head and embedding are needed
 	m, err := model.New(spec, set, dev, opt)

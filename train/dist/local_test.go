@@ -56,3 +56,33 @@ func TestWhatIsDoneCounts(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+// Members of one process meet: what rank 0 makes of what all give is everyone's, and a panic is everyone's error.
+func TestMembersMeet(t *testing.T) {
+	names := []string{"a", "b", "c"}
+	var made, failed atomic.Int32
+	_, err := dist.Together(names, func(rank int, m *dist.Member) (any, error) {
+		p := dist.NewPeers(m)
+		if !p.Near() || dist.NewPeers(nil).Near() {
+			t.Errorf("rank %d: members are near, and one process alone is not", rank)
+		}
+		for range 3 {
+			got, err := p.Meet(t.Context(), names[rank], func(given []any) any {
+				made.Add(1)
+				return given[0].(string) + given[1].(string) + given[2].(string)
+			})
+			if err != nil || got != "abc" {
+				t.Errorf("rank %d: %v, %v", rank, got, err)
+			}
+		}
+		_, err := p.Meet(t.Context(), nil, func([]any) any { panic("planted") })
+		if err == nil || !strings.Contains(err.Error(), "meets: panic: planted") {
+			t.Errorf("rank %d: %v, want the panic", rank, err)
+		}
+		failed.Add(1)
+		return nil, nil
+	})
+	if err != nil || made.Load() != 3 || failed.Load() != 3 {
+		t.Errorf("%d calls, %d ranks failed, %v", made.Load(), failed.Load(), err)
+	}
+}
