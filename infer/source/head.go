@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"time"
 
 	"talf/infer"
 	"talf/infer/prefix"
@@ -42,6 +43,7 @@ type Head struct {
 	spare []*headSeq // for their memory, which retire bounds
 
 	answer answers
+	ahead  pace
 }
 
 type headSeq struct {
@@ -60,7 +62,7 @@ type headSeq struct {
 	chain tree.Tree
 	path  []int
 
-	// f̂ of the work tree's nodes, by node.
+	// f̂ of the nodes that ran, by node.
 	fhat *model.Store
 	feat []model.Feature // input features of a segment
 	mute bool            // this round's tree exceeds the head's positions
@@ -244,8 +246,12 @@ const lag = 64
 // Rows runs the asked nodes and the pending positions in one pass; in several only if a
 // sequence that asks has more pending than a tree can hold.
 func (h *Head) Rows(ctx context.Context, asks []infer.Ask) ([]infer.Row, error) {
-	if rows := h.expect(asks); rows != nil {
-		return rows, nil
+	all, err := h.find(asks)
+	if err != nil {
+		return nil, err
+	}
+	if all {
+		return h.answerAll(asks), nil
 	}
 	room := h.begin()
 	for {
@@ -265,39 +271,47 @@ func (h *Head) Rows(ctx context.Context, asks []infer.Ask) ([]infer.Row, error) 
 	h.clear()
 	for i, a := range asks {
 		s := h.open[a.ID]
-		if s == nil {
-			return nil, fmt.Errorf("source: sequence %d is not open", a.ID)
-		}
 		h.segOf = append(h.segOf, -1)
-		if a.From == 0 {
-			s.mute = false
-			s.begin()
-		}
-		if s.mute || s.dead || len(s.tokens) == 1 || h.beyond(s, a.Tree) {
-			s.mute = true
+		if s.mute {
 			continue
 		}
-		h.segOf[i] = len(h.segs)
 		if a.From == 0 {
+			h.segOf[i] = len(h.segs)
 			h.add(s, i, s.trueSegment(s.pending(), model.WantLast))
 			continue
+		}
+		g := model.Segment{Tree: a.Tree, From: a.From, Want: model.WantAll}
+		if x := &s.ahead; x.on {
+			if x.from == x.work.Len() {
+				continue
+			}
+			g.Tree, g.From = x.tree(), x.from
 		}
 		if s.branch == nil {
 			s.branch = s.seq.BranchLast()
 		}
 		s.feat = s.feat[:0]
-		for n := a.From; n < a.Tree.Len(); n++ {
-			s.feat = append(s.feat, s.fhat.At(a.Tree.Parent(n)))
+		for n := g.From; n < g.Tree.Len(); n++ {
+			s.feat = append(s.feat, s.fhat.At(g.Tree.Parent(n)))
 		}
-		h.add(s, i, model.Segment{Rows: s.branch, Tree: a.Tree, From: a.From, Want: model.WantAll, Feat: s.feat})
+		g.Rows, g.Feat = s.branch, s.feat
+		h.segOf[i] = len(h.segs)
+		h.add(s, i, g)
 	}
 	h.readAhead(room)
 	var out *model.Output
 	if len(h.segs) > 0 {
 		h.goAhead(asks)
-		var err error
+		start := time.Now()
 		if out, err = h.run(ctx); err != nil {
 			return nil, err
+		}
+		if g := &h.segs[0]; len(h.segs) == 1 && g.From > 0 {
+			levels := 1
+			if g.Ahead != nil {
+				levels = g.Ahead.Ran
+			}
+			h.ahead.note(levels, time.Since(start))
 		}
 	}
 	rows := h.rows(asks, out)
@@ -427,15 +441,19 @@ func (h *Head) rows(asks []infer.Ask, out *model.Output) []infer.Row {
 	x.read(asks, out, h.m.Spec().Vocab, h.m.Outputs(), nil)
 	for i := range asks {
 		a := &asks[i]
-		seg := h.segOf[i]
+		seg, s := h.segOf[i], h.open[a.ID]
 		for n := a.From; n < a.Tree.Len(); n++ {
+			if a.From > 0 && s.ahead.on && !s.mute && s.ahead.in(n) < s.ahead.from {
+				x.rows = append(x.rows, s.ahead.answer(a, n))
+				continue
+			}
 			row := -1
 			switch {
 			case seg < 0:
 			case a.From == 0:
 				row = out.LogitsRow(seg, out.LastNode(seg)) // the root is the last true position
 			default:
-				row = out.LogitsRow(seg, n)
+				row = out.LogitsRow(seg, s.ahead.in(n))
 			}
 			x.add(a, n, row)
 		}

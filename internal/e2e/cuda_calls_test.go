@@ -11,6 +11,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"talf/compute"
 	"talf/compute/cuda"
@@ -21,6 +22,8 @@ import (
 	"talf/internal/e2e/talftest"
 	"talf/model"
 	"talf/model/head"
+	"talf/model/modeltest"
+	"talf/model/safetensors"
 	"talf/model/sample"
 )
 
@@ -79,7 +82,8 @@ type metered struct {
 	wide   []int    // rows that a level asked for
 	first  []bool   // whether a level is the first of its tree
 	seen   []uint32 // nodes that were asked, and answers
-	single bool     // levels are not to run before they are asked for
+	head   *source.Head
+	single bool // levels are not to run before they are asked for
 }
 
 func (s *metered) Rows(ctx context.Context, asks []infer.Ask) ([]infer.Row, error) {
@@ -108,6 +112,123 @@ func (s *metered) Rows(ctx context.Context, asks []infer.Ask) ([]infer.Row, erro
 	return rows, err
 }
 
+// decodeMetered decodes a text of so many tokens with a method that asks the head in headDir; without one if method is empty.
+func decodeMetered(t *testing.T, meter *meter, c cuda.Config, dir, headDir, method string, tokens int, alone bool) ([]int32, *metered) {
+	t.Helper()
+	dev, err := cuda.New(c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer dev.Close()
+	m, err := model.Load(dir, dev, model.Default())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer m.Close()
+	req := infer.Request{Prompt: []int32{5, 7, 9, 11}, MaxTokens: tokens, NoEOS: true, Verifier: new(verify.Greedy)}
+	if req.Processor, err = infer.NewSampling(sample.Greedy(), 0); err != nil {
+		t.Fatal(err)
+	}
+	var src *metered
+	if method != "" {
+		h, err := head.Load(headDir, m, head.Default())
+		if err != nil {
+			t.Fatal(err)
+		}
+		src = &metered{m: meter, dev: dev, single: alone, head: source.NewHead(h, 0)}
+		src.Source = src.head
+		src.head.Pace(time.Second, time.Microsecond) // a device whose waits are dear, which the emulated one is not
+		req.Source = src
+		if req.Drafter, _, err = draft.New(method); err != nil {
+			t.Fatal(err)
+		}
+	}
+	e := &infer.Engine{Target: infer.NewTarget(m, 0), Config: infer.Default()}
+	s, err := e.Generate(t.Context(), req)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s.Tokens(), src
+}
+
+// TestLevelsThatRunAhead counts what drafts of each method wait for the device, when levels run before they are
+// asked for and when they do not.
+func TestLevelsThatRunAhead(t *testing.T) {
+	if !onEmulatedDevice(t) {
+		return
+	}
+	dir := peakedModel(t, 3)
+	headDir := talftest.TinyHead(t, dir, 2)
+	meter := newMeter(t)
+	const tokens = 20
+	plain, _ := decodeMetered(t, meter, cuda.Default(), dir, headDir, "", tokens, false)
+	for _, c := range []struct {
+		method string
+		waits  float64 // of a round, on average
+	}{
+		{"beam:N=16,k=4,depth=6", 2},
+		{"optimal:N=24,B=4", 2.5},
+		{"salf:N=24,B=4,th=0.1", 2.5},
+		{"static", 9}, // which asks by rank: what is guessed is wrong, and not guessed again for a while
+		{"dynatree:root=3,tau=0,stop=0,deep=0,Dmax=5,N=24", 2.5},
+	} {
+		got, src := decodeMetered(t, meter, cuda.Default(), dir, headDir, c.method, tokens, false)
+		if !slices.Equal(got, plain) {
+			t.Errorf("%s: %v, plain decoding %v", c.method, got, plain)
+		}
+		_, one := decodeMetered(t, meter, cuda.Default(), dir, headDir, c.method, tokens, true)
+		if !slices.Equal(src.seen, one.seen) {
+			t.Errorf("%s: levels that run ahead ask and answer otherwise", c.method)
+		}
+		waits, levels := src.perRound()
+		ran, asked := src.head.RanAhead()
+		t.Logf("%s: a round asks for %.2f levels and waits %.2f times; of %d nodes that ran ahead %d were asked for", c.method, levels, waits, ran, asked)
+		if waits > c.waits || waits > levels {
+			t.Errorf("%s: a round waits %.2f times and asks for %.2f levels, want at most %.2f waits", c.method, waits, levels, c.waits)
+		}
+	}
+}
+
+// peakedModel writes a random model whose distributions have most of their mass in few tokens, as those of trained
+// models do: a tree then has likely paths.
+func peakedModel(t *testing.T, gain float32) string {
+	t.Helper()
+	c := talftest.TinyConfig()
+	dir := talftest.TinyModel(t, c, 1)
+	tensors := modeltest.Tensors(c.Spec(), false, 1)
+	for i := range tensors {
+		if x := &tensors[i]; x.Name == "lm_head.weight" {
+			v, err := x.Float32s()
+			if err != nil {
+				t.Fatal(err)
+			}
+			v = slices.Clone(v)
+			for j := range v {
+				v[j] *= gain
+			}
+			*x = safetensors.F32(x.Name, v, x.Shape...)
+		}
+	}
+	if err := safetensors.WriteFile(filepath.Join(dir, "model.safetensors"), map[string]string{"format": "pt"}, tensors...); err != nil {
+		t.Fatal(err)
+	}
+	return dir
+}
+
+// perRound returns how often a round waits for the device, and how many levels it asks for, without the first rounds.
+func (s *metered) perRound() (waits, levels float64) {
+	rounds, from := 0, len(s.levels)/3
+	for i, l := range s.levels[from:] {
+		if s.first[from+i] {
+			rounds++
+		}
+		if rounds > 0 {
+			waits, levels = waits+float64(l.calls["synchronize"]), levels+1
+		}
+	}
+	return waits / float64(rounds), levels / float64(rounds)
+}
+
 // TestCallsOfTheCUDADriver counts the driver calls of decoding with a head: a level of the draft
 // tree waits once and reads one small piece, its likely tokens, and so does a verification,
 // whose tree and commits cost a handful of calls.
@@ -115,44 +236,12 @@ func TestCallsOfTheCUDADriver(t *testing.T) {
 	if !onEmulatedDevice(t) {
 		return
 	}
-	ctx := context.Background()
 	dir := talftest.TinyModel(t, talftest.TinyConfig(), 1)
 	headDir := talftest.TinyHead(t, dir, 2)
 	meter := newMeter(t)
 	alone := false
 	decode := func(c cuda.Config, method string) ([]int32, *metered) {
-		dev, err := cuda.New(c)
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer dev.Close()
-		m, err := model.Load(dir, dev, model.Default())
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer m.Close()
-		req := infer.Request{Prompt: []int32{5, 7, 9, 11}, MaxTokens: 16, NoEOS: true, Verifier: new(verify.Greedy)}
-		if req.Processor, err = infer.NewSampling(sample.Greedy(), 0); err != nil {
-			t.Fatal(err)
-		}
-		var src *metered
-		if method != "" {
-			h, err := head.Load(headDir, m, head.Default())
-			if err != nil {
-				t.Fatal(err)
-			}
-			src = &metered{Source: source.NewHead(h, 0), m: meter, dev: dev, single: alone}
-			req.Source = src
-			if req.Drafter, _, err = draft.New(method); err != nil {
-				t.Fatal(err)
-			}
-		}
-		e := &infer.Engine{Target: infer.NewTarget(m, 0), Config: infer.Default()}
-		s, err := e.Generate(ctx, req)
-		if err != nil {
-			t.Fatal(err)
-		}
-		return s.Tokens(), src
+		return decodeMetered(t, meter, c, dir, headDir, method, 16, alone)
 	}
 	plain, _ := decode(cuda.Default(), "")
 	for method, width := range map[string]int{"salf:th=0.4,N=12,B=4": 11, "beam:N=10,k=4,depth=3": 4, "beam:N=16,k=4,depth=6": 4} {

@@ -26,8 +26,9 @@ type Plan struct {
 	first   []int // row of every level's first node
 }
 
-// Tree sets dst to the first from+Levels[0] nodes of t, and a chain of levels of unknown nodes below the first of them.
-func (p *Plan) Tree(dst, t *tree.Tree, from int) {
+// Tree sets dst to t, whose nodes from from on are the first level with others, children of parents; and to a chain
+// of levels of unknown nodes below the first of the level.
+func (p *Plan) Tree(dst, t *tree.Tree, from int, parents []int, tokens []int32) {
 	total := from
 	for _, n := range p.Levels {
 		total += n
@@ -35,6 +36,9 @@ func (p *Plan) Tree(dst, t *tree.Tree, from int) {
 	dst.Reset(t.Token(0), total)
 	for n := 1; n < t.Len(); n++ {
 		dst.Add(t.Parent(n), t.Token(n))
+	}
+	for i, token := range tokens {
+		dst.Add(parents[i], token)
 	}
 	above := from
 	for _, n := range p.Levels[1:] {
