@@ -1,6 +1,7 @@
 package bench
 
 import (
+	"cmp"
 	"slices"
 	"time"
 
@@ -17,10 +18,25 @@ type PromptSpeedup struct {
 	// interrupted adds nothing.
 	MedianEnd      float64 `json:"end_to_end_median"`
 	MedianDecoding float64 `json:"decoding_median"`
+	// Decodings are its speed-ups over plain decoding of the same repetition, over seeds, in the order of repetitions.
+	Decodings []float64 `json:"decoding_by_repetition,omitempty"`
 }
 
 // promptSpeedups returns the speed-ups of the prompts that both have.
-func promptSpeedups(keys []promptKey, plain, mine map[promptKey]*prompted) (out []PromptSpeedup) {
+func promptSpeedups(base, ms []*Measurement) (out []PromptSpeedup) {
+	keys, mine := pool(ms, byPrompt)
+	_, plain := pool(base, byPrompt)
+	turns, mineOf := pool(ms, byTurn)
+	_, plainOf := pool(base, byTurn)
+	slices.SortStableFunc(turns, func(a, b turnKey) int { return cmp.Compare(a.repeat, b.repeat) })
+	decodings := map[promptKey][]float64{}
+	for _, t := range turns {
+		if a := plainOf[t]; a != nil {
+			if x, y := a.decoding(), mineOf[t].decoding(); x.time > 0 && y.time > 0 {
+				decodings[t.promptKey] = append(decodings[t.promptKey], x.per()/y.per())
+			}
+		}
+	}
 	for _, k := range keys {
 		a, b := plain[k], mine[k]
 		if a == nil || b == nil {
@@ -33,7 +49,7 @@ func promptSpeedups(keys []promptKey, plain, mine map[promptKey]*prompted) (out 
 			}
 			return p.plain.per() / p.mine.per()
 		}
-		x := PromptSpeedup{Set: k.set, Prompt: k.prompt, EndToEnd: over((*prompted).end), Decoding: over((*prompted).decoding)}
+		x := PromptSpeedup{Set: k.set, Prompt: k.prompt, EndToEnd: over((*prompted).end), Decoding: over((*prompted).decoding), Decodings: decodings[k]}
 		if x.EndToEnd > 0 {
 			x.MedianEnd = median(a.ends) / median(b.ends)
 		}

@@ -84,6 +84,11 @@ func TestMediansOfAPromptLeaveInterruptionsOut(t *testing.T) {
 	if math.Abs(x.MedianEnd-1.25) > 1e-6 || math.Abs(x.MedianDecoding-1.25) > 1e-6 || x.Decoding > 0.4 {
 		t.Errorf("%+v, want medians of 1.25", x)
 	}
+	for i, want := range []float64{1 / 0.8, 1.1 / 7, 0.9 / 0.7} {
+		if len(x.Decodings) != 3 || math.Abs(x.Decodings[i]-want) > 1e-6 {
+			t.Fatalf("by repetition %v, want the ratio to plain decoding of the same one, %v of the %dth", x.Decodings, want, i+1)
+		}
+	}
 }
 
 // Of methods that differ by noise alone, the best of each prompt is no better than the others.

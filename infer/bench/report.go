@@ -184,8 +184,7 @@ func (c *Config) report(methods []Method, got []Measurement) *Report {
 				row := summarise(mine, plain)
 				if set == "" {
 					keys, sums := pool(mine, byPrompt)
-					_, plain := pool(plain, byPrompt)
-					row.ByPrompt = promptSpeedups(keys, plain, sums)
+					row.ByPrompt = promptSpeedups(plain, mine)
 					row.DepthOf = rateOf(keys, sums, func(s *infer.Stats) []infer.Rate { return s.Depth })
 					row.RankOf = rateOf(keys, sums, func(s *infer.Stats) []infer.Rate { return s.Rank })
 				}

@@ -3,7 +3,6 @@ package main
 import (
 	"context"
 	"fmt"
-	"math"
 	"slices"
 	"strings"
 
@@ -29,7 +28,7 @@ func runAuto(ctx context.Context, l *lab) (string, error) {
 	for _, dtype := range []string{"f32", "bf16", "q8"} {
 		for _, t := range []struct{ temperature, again string }{{"0", "ar@greedy"}, {"1", "ar@target"}} {
 			r, err := l.bench(ctx, "auto-"+dtype+"-"+t.temperature, slices.Concat([]string{"--dtype", dtype}, l.drafts(), l.promptFlags(),
-				[]string{"--split", "report", "--limit", "5", "--warmup", "1", "--max-tokens", "64", "--repeat", "4", "--temperature", t.temperature},
+				[]string{"--split", "report", "--limit", "5", "--warmup", "1", "--max-tokens", "64", "--repeat", "6", "--temperature", t.temperature},
 				methods("ar"), methods(t.again), methods("auto"), methods(singles...))...)
 			if err != nil {
 				return "", err
@@ -59,28 +58,22 @@ func runAuto(ctx context.Context, l *lab) (string, error) {
 		"Outputs equal those of plain decoding. Speed-ups are ratios of totals, with 95%% intervals over prompts; a prompt's own is the ratio of the medians over its repetitions. %s\n", first.Prompts, first.Warmup, first.MaxTokens, first.Repeat, coldAuto)))
 	b.WriteString(tables.Wrap(fmt.Sprintf("\"Of the best\" is the speed end to end relative to the fastest of plain decoding, `%s`, of which those that ask a draft model ask the same one: "+
 		"of the one that was fastest on each prompt in the other repetitions, so that luck does not choose it, and of the one that is fastest over all prompts. "+
-		"*Plain decoding again* is the same decoding a second time in every turn: its slowest prompt, and its prompts below %.2f, are the noise of this machine.\n\n", strings.Join(singles, "`, `"), tolerated)))
+		"*Plain decoding again* is the same decoding a second time in every turn: its slowest prompt, and its prompts below %.2f, are the noise of this machine.\n", strings.Join(singles, "`, `"), tolerated)))
+	b.WriteString(tables.Wrap(fmt.Sprintf("*Surely below* counts prompts by one-sided t-tests of the logarithms of their speeds over that of plain decoding in the same repetition: "+
+		"at 95%% each for itself, which one in twenty is by chance where all are at %.2f (%.1f of %d), and at 95%% all together (Holm), which one such row in twenty has any of. "+
+		"The slowest prompt in decoding has its 95%% interval over repetitions.\n\n", tolerated, 0.05*float64(first.Prompts), first.Prompts)))
 	b.WriteString(tables.Markdown([]string{
 		"weights", "temperature", "method", "asks", "τ", "end to end", "decoding", "slowest prompt, end to end", "slowest prompt, decoding",
-		fmt.Sprintf("below %.2f, decoding", tolerated), "of the best of each prompt", "of the best of all prompts",
+		fmt.Sprintf("below %.2f, decoding", tolerated), "surely below: each, all", "of the best of each prompt", "of the best of all prompts",
 	}, rows))
 	return b.String(), nil
 }
 
 // besides are the cells of a row of auto, or of plain decoding's second turn.
 func besides(r *results.Row) ([]string, error) {
-	if len(r.ByPrompt) == 0 {
-		return nil, fmt.Errorf("no speed-ups by prompt")
-	}
-	end, decoding, below := math.Inf(1), math.Inf(1), 0
-	for _, p := range r.ByPrompt {
-		if p.MedianEnd == 0 || p.MedianDecoding == 0 {
-			return nil, fmt.Errorf("prompt %s has no medians", p.Prompt)
-		}
-		end, decoding = min(end, p.MedianEnd), min(decoding, p.MedianDecoding)
-		if p.MedianDecoding < tolerated {
-			below++
-		}
+	slow, err := r.Slow(tolerated)
+	if err != nil {
+		return nil, err
 	}
 	each, one := "", ""
 	best := func() string { // as it was asked for; plain decoding is the same in both turns
@@ -96,6 +89,5 @@ func besides(r *results.Row) ([]string, error) {
 	default:
 		each, one = r.Hindsight.Each.String(), fmt.Sprintf("%s, `%s`", r.Hindsight.One, best())
 	}
-	return append(label, fmt.Sprintf("%.2f", r.Tau), r.EndToEnd.String(), r.Decoding.String(), fmt.Sprintf("%.2f", end), fmt.Sprintf("%.2f", decoding),
-		fmt.Sprintf("%d of %d", below, len(r.ByPrompt)), each, one), nil
+	return slices.Concat(label, []string{fmt.Sprintf("%.2f", r.Tau), r.EndToEnd.String(), r.Decoding.String()}, slow, []string{each, one}), nil
 }

@@ -23,7 +23,8 @@ func figures(t *testing.T) *results.Report {
 					"speedup_end_to_end":{"value":1.%[4]d,"low":1.1,"high":1.9},"speedup_end_to_end_mean":{"mean":1.%[4]d5,"std":0.25},
 					"speedup_decoding":{"value":1.5,"low":1.25,"high":1.75},"speedup":{"mean":1.45,"std":0.5},"speedup_min":0.9`, m, set, temperature, n)
 				if set == "" {
-					r += `,"by_prompt":[{"prompt":"1","end_to_end":0.5,"decoding":0.4,"end_to_end_median":0.98,"decoding_median":0.9},{"prompt":"2","end_to_end_median":0.96,"decoding_median":0.97}]`
+					r += `,"by_prompt":[{"prompt":"1","end_to_end":0.5,"decoding":0.4,"end_to_end_median":0.98,"decoding_median":0.9,"decoding_by_repetition":[0.9,0.91,0.89]},
+						{"prompt":"2","end_to_end_median":0.96,"decoding_median":0.97,"decoding_by_repetition":[0.98,0.97,0.95]}]`
 					if n > 2 {
 						r += `,"hindsight":{"each":{"value":0.8,"low":0.7,"high":0.9},"one":{"value":1.05,"low":0.95,"high":1.15},"best":"salf talf"}`
 					}
@@ -98,11 +99,11 @@ func TestAutoStandsBesideTheBestAndTheNoise(t *testing.T) {
 			t.Errorf("%s: %v", x.Method, err)
 		}
 	}
-	want := []string{"`auto`", "head", "1.30", "1.30 [1.10, 1.90]", "1.50 [1.25, 1.75]", "0.96", "0.90", "1 of 2", "0.80 [0.70, 0.90]", "1.05 [0.95, 1.15], `salf`"}
+	want := []string{"`auto`", "head", "1.30", "1.30 [1.10, 1.90]", "1.50 [1.25, 1.75]", "0.96", "0.90 [0.88, 0.93]", "1 of 2", "1, 1", "0.80 [0.70, 0.90]", "1.05 [0.95, 1.15], `salf`"}
 	if got := rows["auto talf"]; !slices.Equal(got, want) {
 		t.Errorf("auto: %q, want %q", got, want)
 	}
-	if got := rows["ar @greedy"]; len(got) != len(want) || got[0] != "plain decoding again" || got[8] != "" || got[7] != "1 of 2" {
+	if got := rows["ar @greedy"]; len(got) != len(want) || got[0] != "plain decoding again" || got[9] != "" || got[7] != "1 of 2" || got[8] != "1, 1" {
 		t.Errorf("plain decoding again: %q", got)
 	}
 	if _, ok := rows["pld"]; ok {

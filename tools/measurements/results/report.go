@@ -47,6 +47,8 @@ type Row struct {
 		Prompt         string  `json:"prompt"`
 		MedianEnd      float64 `json:"end_to_end_median"` // over repetitions
 		MedianDecoding float64 `json:"decoding_median"`
+		// Decodings are relative to plain decoding of the same repetition.
+		Decodings []float64 `json:"decoding_by_repetition"`
 	} `json:"by_prompt"`
 	// Hindsight compares with the other methods of the run that ask the same draft model or none.
 	Hindsight *struct {
