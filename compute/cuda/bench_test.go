@@ -3,6 +3,7 @@
 package cuda_test
 
 import (
+	"encoding/binary"
 	"fmt"
 	"math"
 	"math/rand/v2"
@@ -62,18 +63,22 @@ func BenchmarkCopy(b *testing.B) {
 // bytes are those of weights.
 func BenchmarkLinear(b *testing.B) {
 	for _, s := range []struct{ out, in int }{{4096, 4096}, {14336, 4096}, {4096, 14336}} {
-		for _, as := range []compute.DType{compute.BF16, compute.Q8, compute.F32} {
-			out, in := size(s.out, s.out/64), size(s.in, s.in/16)
+		for _, as := range []string{"BF16", "Q8", "F32", "Q4_0", "Q4_K", "Q6_K"} {
+			out, in := size(s.out, s.out/64), size(s.in, 256)
 			d := device(b)
-			data := make([]byte, 2*out*in)
 			r := rand.New(rand.NewPCG(1, 2))
-			for i := range out * in {
-				v := math.Float32bits(float32(r.NormFloat64()))
-				data[2*i], data[2*i+1] = byte(v>>16), byte(v>>24)
+			t, ok := map[string]compute.DType{"BF16": compute.BF16, "Q8": compute.Q8, "F32": compute.F32}[as]
+			m := compute.Matrix{Rows: out, Cols: in, Type: compute.BF16}
+			if !ok {
+				t, m = compute.Q4, fourBlocks(r, as, out, in)
+			} else {
+				for range out * in {
+					m.Data = binary.LittleEndian.AppendUint16(m.Data, uint16(math.Float32bits(float32(r.NormFloat64()))>>16))
+				}
 			}
 			var all []compute.Linear
 			for n := 0; n == 0 || n < size(512<<20, 1); {
-				w, err := d.Pack(as, compute.Matrix{Rows: out, Cols: in, Type: compute.BF16, Data: data})
+				w, err := d.Pack(t, m)
 				if err != nil {
 					b.Fatal(err)
 				}

@@ -221,6 +221,17 @@ func TestProductsOfFourBitsInAStack(t *testing.T) {
 			want = append(want, elementsOf(m)...)
 		}
 	}
+	// The plan of memory says what they take, each kind by itself.
+	plan, sum := b.d.Abilities().Plan, int64(0)
+	for _, run := range []struct {
+		kept compute.Kept
+		rows int
+	}{{compute.WithMinima, 73}, {compute.Centred, 40}, {compute.NotKept, 30}, {compute.SixBit, 33}} {
+		sum += plan.WeightBytes(compute.Q4, run.kept, run.rows, in)
+	}
+	if int64(stack.Bytes()) != sum {
+		t.Errorf("%d bytes, planned are %d", stack.Bytes(), sum)
+	}
 	if got := b.rows(stack); !slices.Equal(got, want) {
 		t.Error("rows of a stack are not those of its matrices")
 	}

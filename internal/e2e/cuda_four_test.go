@@ -3,9 +3,11 @@
 package e2e
 
 import (
+	"path/filepath"
 	"slices"
 	"testing"
 
+	"talf/cmd/talf/command"
 	"talf/compute"
 	"talf/internal/e2e/talftest"
 	"talf/internal/golden"
@@ -38,5 +40,25 @@ func TestFourBitCommandsOnACUDADevice(t *testing.T) {
 		if got := generate("--draft", file, "--method", "fixed"); got != plain || plain == "" {
 			t.Errorf("%s: decoded with trees:\n%s\nplainly:\n%s", name, got, plain)
 		}
+		// Labels of both devices are alike, and no set mixes them. The CPU rounds activations beside q4 weights to 8 bits.
+		near := map[string]float64{"q4": 2e-2, "q8": 1e-3}[as]
+		var sets [2]string
+		text := talftest.Write(t, filepath.Join(t.TempDir(), "texts.txt"), "Tom has 3 apples.\n\nA cat ran home.\n")
+		label := func(out, device string) talftest.Result {
+			return talftest.Run(t, "", "preprocess", "--model", file, "--dtype", as, "--device", device, "--data", text, "--out", out, "--k", "4", "--max-len", "10", "--shard", "1")
+		}
+		for i, device := range []string{"cpu", "cuda:0"} {
+			sets[i] = filepath.Join(t.TempDir(), "set")
+			if r := label(sets[i], device); r.Code != command.ExitOK {
+				t.Fatalf("%s: %s", name, r.Err)
+			}
+		}
+		if apart := labelsApart(t, sets[0], sets[1]); !(apart <= near) {
+			t.Errorf("%s: labels are %g from the CPU's", name, apart)
+		} else {
+			t.Logf("%s: labels are at most %.2g from the CPU's", name, apart)
+		}
+		label(sets[0], "cuda:0").Refuses(t, command.ExitFailure, "arithmetic")
+		talftest.OK(t, `{"ids":[1,7,3,5]}`, "score", "--model", file, "--dtype", as, "--device", "cuda:0", "--out", filepath.Join(t.TempDir(), "scores.safetensors"))
 	}
 }
