@@ -12,6 +12,7 @@ type Abilities struct {
 	Peaks  Peaker
 	Replay Replayer
 	Choose Chooser
+	Draw   Drawer
 	Bulk   Bulker
 	BF16   BF16Reader
 	Train  TrainOps
@@ -184,6 +185,27 @@ type Chosen struct {
 	Rows   []int32   // [M] Choice.Row plus the index of the parent
 	Score  []float64 // [M]
 	Anc    []uint64  // [M][Stride]
+}
+
+// A Drawer is a Replayer that draws tokens from logits in the pass that computes them.
+type Drawer interface {
+	// Draw sets tokens[r], for rows [0,n) of logits [rows][V], to the token that draws[r] asks for, or to -1 if it
+	// asks for none. It reports false, and does nothing, if that is impossible in this pass.
+	//
+	// With the largest logit of a row, NaN aside, as m, token i has the weight e^((logits[i]−m)·By) in float64, or 0 for NaN. If m
+	// is infinite, the tokens that have it share the mass, and a row without a number has it all at token 0. The token is the first
+	// one, by ascending id, with more than U of the row's mass up to and with it. Weights and sums have the bits of the host's
+	// (package model/sample), so that it does not matter which of both draws.
+	//
+	// tokens are on the host after the next Sync, unless that fails. Before then the slice may be given to Embed in the same
+	// pass, if every row asks for a token.
+	Draw(tokens []int32, logits Buffer, draws []Draw, n int) bool
+}
+
+// A Draw asks for a token at a quantile of the distribution after a row of logits.
+type Draw struct {
+	By float64 // 1/temperature; 0 asks for no token
+	U  float64 // quantile, 0 ≤ U < 1
 }
 
 // A Bulker has products for passes of many rows that are faster than Linear's but do

@@ -17,6 +17,7 @@ import (
 	"context"
 	"time"
 
+	"talf/compute"
 	"talf/infer/experts"
 	"talf/model"
 	"talf/tree"
@@ -61,6 +62,13 @@ type CheckedRows interface {
 	Rows
 	// Err returns why no token can be chosen from some row: a *model.NonFiniteError.
 	Err() error
+}
+
+// DrawnRows are Rows of a pass that may have drawn tokens.
+type DrawnRows interface {
+	Rows
+	// Drawn returns the token that d asks for after node n, if the pass was asked for it and has it.
+	Drawn(n int, d compute.Draw) (token int32, ok bool)
 }
 
 // Tokens appends the tokens of candidates to dst: Rank for rows that have no cheaper way.
@@ -111,6 +119,9 @@ type Job struct {
 	ID   SeqID
 	Tree *tree.Tree
 	Want model.Want // which nodes' logits may be read
+	// Draws, if not nil, are tokens that will be asked for after nodes, one for each whose logits may be read. Only a target that is
+	// a Drawer is given any.
+	Draws []compute.Draw
 }
 
 // A Target is the model whose output is reproduced.
@@ -132,6 +143,13 @@ type Target interface {
 	// KV describes the pool of keys and values; kept prefixes count as free. Total is 0 if
 	// there is none.
 	KV() model.KVStats
+}
+
+// A Drawer is a target whose passes may draw tokens: its rows are DrawnRows.
+type Drawer interface {
+	Target
+	// Draws reports whether they do; it always returns the same.
+	Draws() bool
 }
 
 // A Proposal is one round's draft tree and how its children were drawn: a
@@ -384,6 +402,16 @@ type Processor interface {
 	// Plain says that Argmax is that of the raw logits whatever the context, so that the logits
 	// need not be read.
 	Plain() bool
+}
+
+// A Quantiler is a Processor that finds a token at less cost than all of the distribution.
+type Quantiler interface {
+	Processor
+	// Quantile is the token at quantile u of Dist, by ascending id, and may overwrite logits.
+	Quantile(logits []float32, context []int32, u float64) int32
+	// Wish returns what gives the same token, bit for bit, if a pass is asked for it, whatever the context. ok says whether
+	// there is such a thing; that does not depend on u.
+	Wish(u float64) (d compute.Draw, ok bool)
 }
 
 // An Ender is a Processor that can tell where an output ends, because nothing may follow it.

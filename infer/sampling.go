@@ -1,6 +1,9 @@
 package infer
 
-import "talf/model/sample"
+import (
+	"talf/compute"
+	"talf/model/sample"
+)
 
 // Sampling is the Processor of a request's sampling parameters: bias, penalties, temperature,
 // top-k, top-p, min-p. It belongs to one sequence.
@@ -25,4 +28,15 @@ func (s *Sampling) Plain() bool { return s.s.Plain() }
 // Dist sets dst to the distribution that the token after context is drawn from.
 func (s *Sampling) Dist(dst Dist, logits []float32, context []int32) {
 	s.s.Dist64(dst, logits, context)
+}
+
+// Quantile returns the token at quantile u of the distribution.
+func (s *Sampling) Quantile(logits []float32, context []int32, u float64) int32 {
+	return s.s.Quantile(logits, u, context)
+}
+
+// Wish returns what a pass may be asked for instead, if logits are drawn from as they are.
+func (s *Sampling) Wish(u float64) (compute.Draw, bool) {
+	by, ok := s.s.Scale()
+	return compute.Draw{By: by, U: u}, ok
 }

@@ -80,6 +80,23 @@ func (s *scores) Dist(n int) Dist {
 	return s.dists[i]
 }
 
+// quantile returns the token at quantile u of the distribution after n, if the processor finds it without the distribution. The pass
+// may have drawn it, which has the same bits as what is read and drawn here.
+func (s *scores) quantile(n int, u float64) (token int32, ok bool) {
+	q, ok := s.proc.(Quantiler)
+	if !ok {
+		return 0, false
+	}
+	if rows, ok := s.rows.(DrawnRows); ok {
+		if d, ok := q.Wish(u); ok {
+			if token, ok := rows.Drawn(n, d); ok {
+				return token, true
+			}
+		}
+	}
+	return q.Quantile(s.read(n), s.context(n), u), true
+}
+
 func (s *scores) TopK(n, k int) []Candidate {
 	s.cands = s.rows.TopK(s.cands[:0], n, k)
 	return s.cands

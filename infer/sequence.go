@@ -6,6 +6,7 @@ import (
 	"slices"
 	"time"
 
+	"talf/compute"
 	"talf/infer/counts"
 	"talf/infer/prefix"
 	"talf/infer/stop"
@@ -61,7 +62,8 @@ type Sequence struct {
 	logged   []Logged  // of the output, if asked for
 	echoed   []Logged  // of the prompt but its first token, as far as it has run, if asked for
 	row      []float32 // a row of logits
-	ender    Ender     // the processor, if it is one
+	draws    []compute.Draw
+	ender    Ender // the processor, if it is one
 }
 
 // A kind is the property of a tree that decides whether a verifier fits it.
@@ -294,6 +296,28 @@ func (s *Sequence) checkTree() error {
 		s.fits = k
 	}
 	return nil
+}
+
+// wishes lists the draws after the nodes of the round's tree that its verifier may ask for, if the target's passes draw.
+func (s *Sequence) wishes(e *Engine) []compute.Draw {
+	d, ok := e.Target.(Drawer)
+	q, can := s.req.Processor.(Quantiler)
+	if !ok || !can || !d.Draws() {
+		return nil
+	}
+	if _, ok := q.Wish(0); !ok {
+		return nil
+	}
+	s.draws = s.draws[:0]
+	t := s.prop.Tree
+	for n := range s.prop.LiveNodes() {
+		w, _ := q.Wish(s.chance.quantile(s.prop.Pos + t.Depth(n) + 1))
+		s.draws = append(s.draws, w)
+	}
+	for len(s.draws) < t.Len() {
+		s.draws = append(s.draws, compute.Draw{})
+	}
+	return s.draws
 }
 
 // chunk builds the next part of the prompt as a chain. What the drafter has observed already, in

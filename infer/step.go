@@ -158,7 +158,7 @@ func (e *Engine) fill(seqs []*Sequence) {
 			}
 			e.jobs = append(e.jobs, s.chunk(n))
 		default:
-			e.jobs = append(e.jobs, Job{ID: s.id, Tree: s.prop.Tree, Want: model.WantAll})
+			e.jobs = append(e.jobs, Job{ID: s.id, Tree: s.prop.Tree, Want: model.WantAll, Draws: s.wishes(e)})
 		}
 		e.owners = append(e.owners, s)
 	}
@@ -204,7 +204,7 @@ func (e *Engine) makeRoom(seqs []*Sequence, full error, pass *Pass) {
 	for i := len(e.owners) - 1; i >= 0; i-- {
 		if s := e.owners[i]; !s.prefilling() && s.prop.Tree.Len() > 1 && !s.drawn() {
 			s.plain(full)
-			e.jobs[i].Tree = s.prop.Tree
+			e.jobs[i].Tree, e.jobs[i].Draws = s.prop.Tree, s.wishes(e)
 			return
 		}
 	}

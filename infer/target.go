@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"slices"
 
+	"talf/compute"
 	"talf/infer/experts"
 	"talf/infer/prefix"
 	"talf/model"
@@ -140,7 +141,7 @@ func (t *ModelTarget) Score(ctx context.Context, jobs []Job) ([]Rows, error) {
 		s.drop()
 		s.branch = s.seq.Branch(s.seq.Len())
 		s.tree = append(s.tree[:0], j.Tree.Tokens()...)
-		t.segs = append(t.segs, model.Segment{Rows: s.branch, Tree: j.Tree, Want: j.Want})
+		t.segs = append(t.segs, model.Segment{Rows: s.branch, Tree: j.Tree, Want: j.Want, Draws: j.Draws})
 		t.seqs = append(t.seqs, s)
 		s.want = j.Want
 	}
@@ -209,6 +210,9 @@ func (t *ModelTarget) Close(id SeqID) {
 	t.kept.PutOf(s.of, s.tokens[:s.sound], s.seq)
 }
 
+// Draws reports whether m's device draws tokens.
+func (t *ModelTarget) Draws() bool { return t.m.Draws() }
+
 // modelRows are one segment's rows of a pass.
 type modelRows struct {
 	t   *ModelTarget
@@ -220,6 +224,11 @@ func (r *modelRows) Logits(dst []float32, n int) { r.out.ReadLogits(dst, r.out.L
 
 // Err says why no token can be chosen from the rows.
 func (r *modelRows) Err() error { return r.out.Err(r.seg) }
+
+// Drawn returns a token that the pass has drawn after node n.
+func (r *modelRows) Drawn(n int, d compute.Draw) (int32, bool) {
+	return r.out.Drawn(r.out.LogitsRow(r.seg, n), d)
+}
 
 func (r *modelRows) Hidden(n int) model.Feature {
 	return r.out.Feature(r.seg, n)
@@ -280,5 +289,7 @@ func (t *ModelTarget) top(out *model.Output, k int, sure bool) *passTop {
 var (
 	_ Target       = (*ModelTarget)(nil)
 	_ TenantKeeper = (*ModelTarget)(nil)
+	_ Drawer       = (*ModelTarget)(nil)
+	_ DrawnRows    = (*modelRows)(nil)
 	_ KVReleaser   = (*ModelTarget)(nil)
 )

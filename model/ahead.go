@@ -1,8 +1,6 @@
 package model
 
 import (
-	"slices"
-
 	"talf/compute"
 	"talf/model/internal/ahead"
 )
@@ -23,8 +21,8 @@ func (m *Model) level(o *Output, p *Ahead, r, n int) bool {
 	m.q.Gather(a.norm, 0, 0, o.Hidden, a.iota[r:r+n])
 	m.q.Linear(a.logits, a.norm, &m.lmHead, compute.Store, n)
 	if r == 0 {
-		b.ids, b.logp = slices.Grow(b.ids[:0], o.rows*p.K)[:o.rows*p.K], slices.Grow(b.logp[:0], o.rows*p.K)[:o.rows*p.K]
-		b.k, b.used = p.K, true
+		b.Room(p.K, o.rows)
+		b.Used = true
 	}
-	return p.Next(&m.can, a.logits, b.ids, b.logp)
+	return p.Next(&m.can, a.logits, b.IDs, b.LogProb)
 }

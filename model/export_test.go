@@ -1,5 +1,7 @@
 package model
 
+import "talf/model/internal/results"
+
 // Needs returns the blocks that a pass takes.
 func (m *Model) Needs(batch []Segment) int { return m.needs(batch) }
 
@@ -10,5 +12,5 @@ func (m *Model) Bound(blocks int) { m.blocks.Bound(blocks) }
 // log probabilities, and has not checked the logits.
 func (o *Output) ReadAhead(logp []float32) {
 	o.ok = o.ok[:0]
-	o.best = best{k: 1, ids: make([]int32, len(logp)), logp: logp}
+	o.best = results.Likely{K: 1, IDs: make([]int32, len(logp)), LogProb: logp}
 }

@@ -63,10 +63,10 @@ func (l *loader) packOnes() {
 func (o *Output) readSums() {
 	a, n := &o.m.act, len(o.want)
 	o.ok = slices.Grow(o.ok[:0], n)[:n]
-	if b := &o.best; b.k > 0 {
+	if b := &o.best; b.K > 0 {
 		for r := range o.ok {
 			o.ok[r] = true
-			if !flaw.Likely(b.logp[r*b.k], o.m.Outputs()) {
+			if !flaw.Likely(b.LogProb[r*b.K], o.m.Outputs()) {
 				_, _, o.ok[r] = o.odd(r)
 			}
 		}

@@ -33,6 +33,8 @@ type Segment struct {
 	// Feat is the input of each run node, of a draft head only: the target's hidden state
 	// or the head's own. An EAGLE-3 head reads the target's at its taps.
 	Feat []Feature
+	// Draws, if not nil, asks for tokens of the rows that Want names, one for each: Output.Drawn may have them.
+	Draws []compute.Draw
 	// Ahead, in a batch of this segment alone, runs levels of which the device chooses all but the first; see Chains.
 	Ahead *Ahead
 }
@@ -109,9 +111,12 @@ func (m *Model) Forward(ctx context.Context, batch []Segment) (*Output, error) {
 	if far != nil {
 		far.Pass(rows)
 	}
-	o.best.k = 0
+	o.best.K = 0
 	done := m.runAll(ctx, o, rows)
-	if done && far != nil && o.best.k == 0 {
+	if done && far != nil && o.best.K == 0 {
+		if m.Draws() {
+			o.drawn.Queue(m.can.Draw, o.Logits)
+		}
 		o.readAhead(far)
 	}
 	err = m.q.Sync(ctx)
@@ -119,7 +124,8 @@ func (m *Model) Forward(ctx context.Context, batch []Segment) (*Output, error) {
 		err = ctx.Err()
 	}
 	if err != nil {
-		o.best.k = 0
+		o.best.K = 0
+		o.drawn.Drop()
 		// If this pass is run again, it takes the same hidden states as features.
 		a.out[0], a.out[1] = a.out[1], a.out[0]
 		return nil, fmt.Errorf("run %d rows: %w", rows, err)
@@ -136,6 +142,7 @@ func (m *Model) fill(o *Output, batch []Segment, rows int) {
 	a := &m.act
 	o.m, o.Logits, o.rows = m, a.logits, rows
 	o.seg, o.want, o.ok = o.seg[:0], o.want[:0], o.ok[:0]
+	o.drawn.Begin()
 
 	a.ids, a.pos, a.slot = a.ids[:0], a.pos[:0], kvpool.NoSlots(m.groups(), a.slot)
 	a.feat, a.featRow = a.feat[:0], a.featRow[:0]
@@ -152,6 +159,7 @@ func (m *Model) fill(o *Output, batch []Segment, rows int) {
 				a.slot[k] = append(a.slot[k], own[n])
 			}
 		}
+		o.drawn.Add(g.Draws, len(o.want)-o.seg[i].logit)
 		if m.spec.Draft {
 			a.feat = append(a.feat, g.Feat...)
 		}

@@ -7,6 +7,7 @@ import (
 
 	"talf/compute"
 	"talf/model/draftvocab"
+	"talf/model/internal/results"
 )
 
 // An Output is the result of a pass, on the device.
@@ -15,13 +16,14 @@ type Output struct {
 	Logits compute.Buffer // [wanted rows][Outputs]: columns are draft ids if there is a draft vocabulary
 	Taps   *Taps          // nil unless the model is tapped
 
-	m    *Model
-	rows int
-	cap  int // rows of Hidden
-	seg  []outSeg
-	want []int32 // hidden row of every logits row
-	ok   []bool  // whether a token can be chosen from a logits row; empty until it is known
-	best best
+	m     *Model
+	rows  int
+	cap   int // rows of Hidden
+	seg   []outSeg
+	want  []int32 // hidden row of every logits row
+	ok    []bool  // whether a token can be chosen from a logits row; empty until it is known
+	best  results.Likely
+	drawn results.Drawn
 }
 
 // An outSeg says where a segment's results are.
@@ -107,14 +109,6 @@ func (m *Model) read(dst []float32, b compute.Buffer, off int) {
 	m.act.host = nil
 }
 
-// A best is the k most likely tokens of every row of a pass, on the host.
-type best struct {
-	k    int // 0: none
-	used bool
-	ids  []int32   // [rows][k]
-	logp []float32 // [rows][k]
-}
-
 // Reading ahead is bounded: after a larger pass, a separate read costs little by
 // comparison.
 const mostAhead, mostAheadRows = 64, 512
@@ -124,21 +118,26 @@ const mostAhead, mostAheadRows = 64, 512
 func (o *Output) readAhead(q compute.Replayer) {
 	a := &o.m.act
 	last := &a.out[1].best
-	if last.k > 0 && !last.used {
+	if last.K > 0 && !last.Used {
 		a.ahead = 0
 	}
-	if n := len(o.want); a.ahead > 0 && n > 0 && n <= mostAheadRows {
-		o.readBest(q, a.ahead)
+	k := a.ahead
+	if o.drawn.Any() {
+		k = max(k, 1) // which shows whether rows are finite, for less than what else would
+	}
+	if n := len(o.want); k > 0 && n > 0 && n <= mostAheadRows {
+		o.best.Read(q, o.Logits, k, n)
 	}
 }
 
-// readBest queues a read of the k most likely tokens of all rows.
-func (o *Output) readBest(q compute.Replayer, k int) {
-	n := len(o.want) * k
-	b := &o.best
-	b.ids, b.logp = slices.Grow(b.ids[:0], n)[:n], slices.Grow(b.logp[:0], n)[:n]
-	b.k, b.used = k, false
-	q.ReadTopK(b.ids, b.logp, o.Logits, k, len(o.want))
+// Draws reports whether the device draws tokens, so that Segment.Draws are of use.
+func (m *Model) Draws() bool { return m.can.Draw != nil && m.can.Replay != nil && m.ids == nil }
+
+// Drawn returns the token that d asks for from a row of logits, if the pass was asked for just that and the device has drawn it. It
+// is the token of package sample's Quantile, bit for bit.
+func (o *Output) Drawn(row int, d compute.Draw) (token int32, ok bool) {
+	o.check("logits", row, 1, len(o.want))
+	return o.drawn.At(row, d)
 }
 
 // topBest answers TopK from the tokens that were read ahead, and reads more if they are
@@ -150,22 +149,15 @@ func (o *Output) topBest(ids []int32, logp []float32, row, n, k int) bool {
 		return false
 	}
 	b := &o.best
-	if k > b.k {
-		o.readBest(q, k)
+	if k > b.K {
+		b.Read(q, o.Logits, k, len(o.want))
 		if m.q.Sync(context.Background()) != nil {
-			b.k = 0
+			b.K = 0
 			return false // the next call reports the failure
 		}
 		m.act.ahead = k
 	}
-	b.used = true
-	for i := range n {
-		at := (row + i) * b.k
-		copy(ids[i*k:][:k], b.ids[at:])
-		if logp != nil {
-			copy(logp[i*k:][:k], b.logp[at:])
-		}
-	}
+	b.Copy(ids, logp, row, n, k)
 	m.global(ids[:n*k])
 	return true
 }

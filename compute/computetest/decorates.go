@@ -68,6 +68,7 @@ func full() compute.Abilities {
 		Peaks:    struct{ compute.Peaker }{},
 		Replay:   struct{ compute.Replayer }{},
 		Choose:   struct{ compute.Chooser }{},
+		Draw:     struct{ compute.Drawer }{},
 		Bulk:     struct{ compute.Bulker }{},
 		BF16:     struct{ compute.BF16Reader }{},
 		Train:    struct{ compute.TrainOps }{},

@@ -66,6 +66,9 @@ const (
 	topkPieces
 	topkMerge
 	chooseNodes
+	drawTops
+	drawBins
+	drawFind
 	prepareF32
 	prepareBF16
 	paths
@@ -184,6 +187,9 @@ var kernels = [kernelCount]struct {
 	topkPieces:    {"topk_pieces", 256},
 	topkMerge:     {"topk_merge", 256},
 	chooseNodes:   {"choose", 256},
+	drawTops:      {"draw_tops", 256},
+	drawBins:      {"draw_bins", 256},
+	drawFind:      {"draw_find", 256},
 	prepareF32:    {"prepare_f32", 128},
 	prepareBF16:   {"prepare_bf16", 128},
 	paths:         {"paths", 32},
@@ -278,6 +284,11 @@ type chooseArgs struct {
 	ids, logp, score, above    uint64
 	tokens, rows, scores, anc  uint64
 	n, k, m, words, row0, node int64
+}
+
+type drawArgs struct {
+	tokens, x, draws, bins, tops, live uint64
+	width, pieces                      int64
 }
 
 type storeArgs struct {

@@ -11,6 +11,7 @@ import (
 
 	"talf/compute"
 	"talf/compute/computetest"
+	"talf/compute/computetest/draws"
 	"talf/compute/computetest/levels"
 	"talf/compute/cuda"
 )
@@ -18,6 +19,7 @@ import (
 func TestDeviceConforms(t *testing.T) {
 	computetest.Run(t, func() compute.Device { return device(t) })
 	t.Run("Choose finds the nodes of levels", func(t *testing.T) { levels.Run(t, device(t)) })
+	t.Run("Draw draws from rows of logits", func(t *testing.T) { draws.Run(t, device(t)) })
 }
 
 // TestOnePlaneConforms runs the suite where BF16 weights meet activations that are rounded to bfloat16: the reference rounds them,

@@ -51,14 +51,15 @@ type cost struct {
 	library      float64 // operations of cuBLAS
 	instructions float64 // of warps, in hot loops
 	kernels      float64
+	chain        float64 // seconds of one thread's chain, which nothing hides
 }
 
 func (c cost) times(n float64) cost {
-	return cost{c.memory * n, c.l2 * n, c.tensor * n, c.fma * n, c.library * n, c.instructions * n, c.kernels * n}
+	return cost{c.memory * n, c.l2 * n, c.tensor * n, c.fma * n, c.library * n, c.instructions * n, c.kernels * n, c.chain * n}
 }
 
 func (c cost) plus(d cost) cost {
-	return cost{c.memory + d.memory, c.l2 + d.l2, c.tensor + d.tensor, c.fma + d.fma, c.library + d.library, c.instructions + d.instructions, c.kernels + d.kernels}
+	return cost{c.memory + d.memory, c.l2 + d.l2, c.tensor + d.tensor, c.fma + d.fma, c.library + d.library, c.instructions + d.instructions, c.kernels + d.kernels, c.chain + d.chain}
 }
 
 // seconds returns what each resource needs: memory, L2, tensor cores, FMA and issue.
@@ -66,16 +67,19 @@ func (c cost) seconds() [5]float64 {
 	return [5]float64{c.memory / h100Copy, c.l2 / h100L2, c.tensor/h100HMMA + c.library/h100Library, c.fma / h100FMA, c.instructions / h100Issue}
 }
 
+// gaps is the seconds between kernels, and of chains.
+func (c cost) gaps() float64 { return c.kernels*h100Launch + c.chain }
+
 // bound is the seconds of the resource that needs most, and of the gaps.
 func (c cost) bound() float64 {
 	s := c.seconds()
-	return slices.Max(s[:]) + c.kernels*h100Launch
+	return slices.Max(s[:]) + c.gaps()
 }
 
 // sum is the seconds where no memory is moved while tensor cores multiply.
 func (c cost) sum() float64 {
 	s := c.seconds()
-	return s[0] + max(s[1], s[2], s[3], s[4]) + c.kernels*h100Launch
+	return s[0] + max(s[1], s[2], s[3], s[4]) + c.gaps()
 }
 
 // row formats c: seconds of each resource in milliseconds, and the one that is longest.
@@ -91,7 +95,7 @@ func (c cost) row(what string) string {
 			longest = i
 		}
 	}
-	gaps := c.kernels * h100Launch
+	gaps := c.gaps()
 	fmt.Fprintf(&b, " %.2f | %s | %.2f | not measured |\n", 1e3*gaps, names[longest], 1e3*(seconds[longest]+gaps))
 	return b.String()
 }
@@ -218,6 +222,23 @@ func (p predictor) file(n, positions int, tree, mixed bool) cost {
 	return top.plus(p.layer(n, positions, tree).plus(other).times(shapeLayers / 2))
 }
 
+// drawn draws a token for each of n rows, whose logits are still in L2. Half of a multiprocessor's units compute in double, so that such an
+// instruction counts twice; one thread of a row adds and subtracts every bin, 8 cycles each.
+func (p predictor) drawn(n int) cost {
+	const bins = (shapeVocab + 127) / 128
+	code := p.code["draw_bins"].code
+	double := 0
+	for _, in := range code {
+		if strings.HasPrefix(in.op, "D") && !strings.HasPrefix(in.op, "DEP") {
+			double++
+		}
+	}
+	return cost{
+		l2: 2 * 4 * shapeVocab * float64(n), instructions: float64(n) * shapeVocab / (16 * 32) * float64(len(code)+double),
+		kernels: 3, chain: (2*bins + 4*128) * 8 / h100Clock,
+	}
+}
+
 // shapeWeights is the number of weights that a pass multiplies by.
 const shapeWeights = shapeLayers*(shapeQKV*shapeHidden+shapeHidden*shapeHidden+3*shapeFFN*shapeHidden) + shapeVocab*shapeHidden
 
@@ -323,7 +344,7 @@ func predictions(t *testing.T, kernels []*machineKernel) {
 			strings.HasSuffix(k.name, "_half"),
 			k.name == "staged_bf16_64", k.name == "staged_q8_64", k.name == "staged_q4_64", k.name == "single_bf16_64", k.name == "single_bf16_128", strings.HasPrefix(k.name, "product_"):
 			threads = 128
-		case k.name == "tree_keys", strings.HasPrefix(k.name, "linear_"), strings.HasPrefix(k.name, "staged_"), strings.HasPrefix(k.name, "gemm_"), strings.HasPrefix(k.name, "topk_"), k.name == "split_rows", k.name == "split_sums", k.name == "round_rows", k.name == "single_bf16_256":
+		case k.name == "tree_keys", strings.HasPrefix(k.name, "linear_"), strings.HasPrefix(k.name, "staged_"), strings.HasPrefix(k.name, "gemm_"), strings.HasPrefix(k.name, "topk_"), strings.HasPrefix(k.name, "draw_"), k.name == "split_rows", k.name == "split_sums", k.name == "round_rows", k.name == "single_bf16_256":
 		default:
 			continue
 		}
@@ -352,6 +373,8 @@ func predictions(t *testing.T, kernels []*machineKernel) {
 		{"decode, 1 row after 32768 positions", p.pass(1, 32768, false), 0},
 		{"a tree of 60 rows after 32768 positions", p.pass(60, 32768, true), 0},
 		{"a draft step: a head of one layer, 10 rows", head, 0},
+		{"tokens drawn for 1 row", p.drawn(1), 0},
+		{"tokens drawn for 60 rows", p.drawn(60), 0},
 		{"prefill, 512 rows, own products", p.pass(512, 256, false), 512},
 		{"attention alone of it", p.attend(512, 256, false).times(shapeLayers), 0},
 		{"labelling, 2048 rows, cuBLAS in two planes", p.library(2048, 2048), 2048},
@@ -489,6 +512,9 @@ const predictionsTail = `
   instructions around them.
 - torch.compile is expected to train about 60,000 positions of such a head a second in bf16, 68 ms for 4096. That is an estimate, and not
   measured either.
-- Left out: norms, top-k's selection, softmax, quantisation of the grid over multiprocessors, and the host
+- Drawn tokens: logits are read twice, from L2. Instructions are those of all of ` + "`draw_bins`" + `, which does nearly all of the work; those in double
+  count twice, because a multiprocessor has half as many units for them. One thread adds the 1,002 sums of a row, subtracts them again and looks through one bin: a
+  chain of 8 cycles a step, which is among the gaps. 8 cycles are an assumption.
+- Left out: norms, top-k's selection, softmax of losses, quantisation of the grid over multiprocessors, and the host
   ([host time](../gpu.md#host-time)).
 `

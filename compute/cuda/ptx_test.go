@@ -112,10 +112,15 @@ var ptxBugs = []ptxBug{
 	{"a store removed", "swiglu", `st\.global\.f32[^;]*;`, "", 0, normTest, "want 0x"},
 	{"shared memory that nobody wrote", "norm", `st\.shared\.f32[^;]*;`, "", 1, normTest, "nobody wrote"},
 	{"a branch on what nobody wrote", "topk_pieces", `st\.shared\.f32[^;]*;`, "", 0, topkTest, "the predicate comes from memory that nobody wrote"},
+	{"a barrier removed behind the largest of warps", "draw_tops", `bar\.sync 	0;`, "", 0, drawTest, "without an order"},
+	{"a lane of a bin that is left out", "draw_bins", `shfl\.sync\.bfly\.b32(\s+%r\d+, %r\d+, )4,`, "shfl.sync.bfly.b32${1}0,", 0, drawTest, "want 0x"},
+	{"a barrier removed behind what is left of a quantile", "draw_find", `bar\.sync 	0;`, "", 2, drawTest, "without an order"},
+	{"a store of a bin behind the last one", "draw_bins", `(st\.global\.f64 	\[%rd\d+)\]`, "$1+8]", 0, drawTest, "across the end of an allocation"},
 	{"a wide load at an odd place", "linear_f32_8", `(ld\.global\.nc\.v4\.u32 \{[^}]*\}, \[%rd\d+)\]`, "$1+4]", 0, linearTest, "no multiple"},
 }
 
 const (
+	drawTest   = "TestDeviceConforms$/^Draw"
 	attendTest = "TestDeviceConforms$/^Attend_agrees"
 	fourTest   = "TestProductsOfFourBits$/^"
 	halvesTest = "TestProductsInBF16"

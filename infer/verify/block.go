@@ -35,7 +35,7 @@ func (v *Block) Verify(p infer.Proposal, s infer.Scores, c infer.Chance) (infer.
 			h = residual(r, h)
 		}
 		if i == 0 || c.Accept(h) {
-			return infer.Verdict{Path: v.path[:i+1], Next: c.Draw(p.Pos+i+1, v.rest.row())}, nil
+			return infer.Verdict{Path: v.path[:i+1], Next: v.rest.draw(c, p.Pos+i+1)}, nil
 		}
 	}
 }

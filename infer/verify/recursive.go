@@ -42,7 +42,7 @@ func (v *Recursive) Verify(p infer.Proposal, s infer.Scores, c infer.Chance) (in
 			v.rest.reject(p.Tree, k, 1)
 		}
 		if k < 0 {
-			return infer.Verdict{Path: v.path, Next: c.Draw(p.Pos+len(v.path), v.rest.row())}, nil
+			return infer.Verdict{Path: v.path, Next: v.rest.draw(c, p.Pos+len(v.path))}, nil
 		}
 		v.path, n = append(v.path, k), k
 	}

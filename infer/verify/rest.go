@@ -42,6 +42,14 @@ func (r *rest) row() infer.Dist {
 	return r.p
 }
 
+// draw draws the token after the node from p.
+func (r *rest) draw(c infer.Chance, pos int) int32 {
+	if r.p == nil { // the target's own row, which need not be read
+		return infer.DrawNext(c, r.scores, r.node, pos)
+	}
+	return c.Draw(pos, r.p)
+}
+
 // drawn returns q, up to mass, for a node that has children.
 func (r *rest) drawn() infer.Dist {
 	if r.q == nil {

@@ -16,7 +16,7 @@ func (*Target) Fits(infer.Draw, bool) error { return nil }
 func (t *Target) Verify(p infer.Proposal, s infer.Scores, c infer.Chance) (infer.Verdict, error) {
 	t.path = append(t.path[:0], 0)
 	for n := 0; ; {
-		next := c.Draw(p.Pos+len(t.path), s.Dist(n))
+		next := infer.DrawNext(c, s, n, p.Pos+len(t.path))
 		if n = child(&p, n, next); n < 0 {
 			return infer.Verdict{Path: t.path, Next: next}, nil
 		}

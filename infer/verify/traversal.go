@@ -44,7 +44,7 @@ func (v *Traversal) Verify(p infer.Proposal, s infer.Scores, c infer.Chance) (in
 		}
 		depth := len(v.path) - 1
 		if depth == 0 || c.Accept(u.a) {
-			return infer.Verdict{Path: v.path, Next: c.Draw(p.Pos+len(v.path), u.rest.row())}, nil
+			return infer.Verdict{Path: v.path, Next: u.rest.draw(c, p.Pos+len(v.path))}, nil
 		}
 		gone := v.path[depth]
 		v.path = v.path[:depth]

@@ -319,6 +319,29 @@ func (s *Sampler) Dist64(dst []float64, logits []float32, context ...[]int32) {
 	rows.Scale(dst, 1/s.weigh(dst, logits, context))
 }
 
+// Quantile returns the token at quantile u of the distribution, by ascending id: Invert of Dist64, but for its rounding, at less
+// cost. It is a function of the logits, the context and u alone, which a device may compute; see Scale.
+func (s *Sampler) Quantile(logits []float32, u float64, context ...[]int32) int32 {
+	if cap(s.prob) < len(logits) {
+		s.prob = make([]float64, len(logits))
+	}
+	w := s.prob[:len(logits)]
+	s.weigh(w, logits, context)
+	return Invert(w, u)
+}
+
+// Scale returns what logits are multiplied by before the softmax, if that is all that Quantile does with them, whatever the context and
+// the number of tokens: they are drawn from as they are.
+func (s *Sampler) Scale() (by float64, ok bool) {
+	if s.p.Temperature == 0 || !s.Plain() || s.p.TopK > 0 || s.p.TopP < 1 || s.p.MinP > 0 {
+		return 0, false
+	}
+	return scale(s.p.Temperature), true
+}
+
+// scale is 1/temperature, or the largest number.
+func scale(temperature float64) float64 { return min(1/temperature, math.MaxFloat64) }
+
 // rows computes with the fastest instructions of this machine.
 var rows = probs.Best()
 
@@ -359,7 +382,7 @@ func softmax(w []float64, x []float32, temperature float64) float64 {
 	if math.IsInf(float64(top), 0) {
 		return share(w, x, top)
 	}
-	return rows.SoftExp(w, x, float64(top), min(1/temperature, math.MaxFloat64))
+	return rows.SoftExp(w, x, float64(top), scale(temperature))
 }
 
 // share sets w to 1 where x is top and to 0 elsewhere, and returns the sum. In a row of

@@ -550,3 +550,43 @@ func TestARestrictionHoldsAgainstInfinitePenalties(t *testing.T) {
 		t.Errorf("token %d, want 2", id)
 	}
 }
+
+// Quantile is Invert of the distribution, which a last bit of the quantile may put elsewhere, for any parameters.
+func TestQuantileInvertsTheDistribution(t *testing.T) {
+	r := rand.New(rand.NewPCG(8, 21))
+	for round := range 3000 {
+		n := 1 + r.IntN(3*Bin)
+		logits := make([]float32, n)
+		for i := range logits {
+			if logits[i] = float32(r.NormFloat64() * 3); r.IntN(4) == 0 { // ties
+				logits[i] = float32(r.IntN(3))
+			}
+		}
+		p := Params{Temperature: []float64{0, 0.2, 0.7, 1, 1.5, 1e-300}[r.IntN(6)], TopK: r.IntN(5) * r.IntN(n), TopP: 1, RepetitionPenalty: 1}
+		var ctx []int32
+		switch r.IntN(4) {
+		case 0:
+			p.TopP = r.Float64()
+		case 1:
+			p.MinP = 0.3 * r.Float64()
+		case 2:
+			p.RepetitionPenalty, p.PresencePenalty = 1.3, 0.2
+			for range r.IntN(5) {
+				ctx = append(ctx, r.Int32N(int32(n)))
+			}
+		}
+		s := New(p, 0)
+		d, u := make([]float64, n), r.Float64()
+		s.Dist64(d, logits, ctx)
+		if got, want := s.Quantile(logits, u, ctx), Invert(d, u); got != want {
+			t.Fatalf("round %d, %+v: token %d at %v of %d, the distribution's %d", round, p, got, u, n, want)
+		}
+		by, ok := s.Scale()
+		if alone := p.Temperature > 0 && p.TopK == 0 && p.TopP == 1 && p.MinP == 0 && p.RepetitionPenalty == 1; ok != alone {
+			t.Fatalf("%+v: Scale says %v", p, ok)
+		}
+		if ok && by != min(1/p.Temperature, math.MaxFloat64) {
+			t.Fatalf("temperature %v: scale %v", p.Temperature, by)
+		}
+	}
+}

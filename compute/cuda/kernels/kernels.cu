@@ -1123,4 +1123,5 @@ KERNEL BOUNDS(128) void move_slots(const MoveArgs a) {
 #include "staged.cu"
 #include "single.cu"
 #include "label.cu"
+#include "sample.cu"
 #include "train.cu"

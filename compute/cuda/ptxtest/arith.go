@@ -503,6 +503,8 @@ func conversion(name string) execute {
 		return narrowed(func(a uint64) uint32 { return bits32(float32(int64(a))) })
 	case "rn.f64.s32":
 		return widened(func(a uint32) uint64 { return bits64(float64(int32(a))) })
+	case "rn.f64.u32":
+		return widened(func(a uint32) uint64 { return bits64(float64(a)) })
 	case "f64.f32":
 		return widened(func(a uint32) uint64 { return bits64(float64(f32(a))) })
 	case "rn.f32.f64":
@@ -567,6 +569,17 @@ func unpackHalves(w *warp, in *instruction, mask uint32) {
 		lo[l], hi[l] = a[l]&0xffff, a[l]>>16
 	}
 	p := w.bad32[in.args[2].reg]
+	w.set32(in.args[0].reg, p, mask)
+	w.set32(in.args[1].reg, p, mask)
+}
+
+func unpackWords(w *warp, in *instruction, mask uint32) {
+	lo, hi, a := &w.r32[in.args[0].reg], &w.r32[in.args[1].reg], &w.r64[in.args[2].reg]
+	for m := mask; m != 0; m &= m - 1 {
+		l := bits.TrailingZeros32(m) & 31
+		lo[l], hi[l] = uint32(a[l]), uint32(a[l]>>32)
+	}
+	p := w.bad64[in.args[2].reg]
 	w.set32(in.args[0].reg, p, mask)
 	w.set32(in.args[1].reg, p, mask)
 }

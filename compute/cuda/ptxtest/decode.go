@@ -297,10 +297,17 @@ func (p *parser) move(in *instruction, op string, args []string) error {
 	if err := count(args, 2); err != nil {
 		return err
 	}
-	// "mov.b32 {low, high}, r" takes a register apart.
-	if elems := elements(args[0]); len(elems) == 2 && op == "mov.b32" {
-		in.run = unpackHalves
-		return p.operands(in, []string{elems[0], elems[1], args[1]}, narrow, narrow, narrow)
+	// "mov.b32 {low, high}, r" and "mov.b64 {low, high}, r" take a register apart.
+	if elems := elements(args[0]); len(elems) == 2 {
+		parts := []string{elems[0], elems[1], args[1]}
+		switch op {
+		case "mov.b32":
+			in.run = unpackHalves
+			return p.operands(in, parts, narrow, narrow, narrow)
+		case "mov.b64":
+			in.run = unpackWords
+			return p.operands(in, parts, narrow, narrow, wide)
+		}
 	}
 	switch typ := strings.TrimPrefix(op, "mov."); typ {
 	case "pred":

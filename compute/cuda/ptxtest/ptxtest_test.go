@@ -376,6 +376,9 @@ func TestOperations(t *testing.T) {
 		{"mov.b32 %f1, %r2; sqrt.rn.f32 %f2, %f1; mov.b32 %r1, %f2;", f(2), 0, f(float32(math.Sqrt2))},
 		{"shfl.sync.bfly.b32 %r1, %t, 5, 31, -1; setp.eq.s32 %p1, %t, 33; selp.u32 %r1, %r1, %r2, %p1;", 36, 0, 36},
 		{"{ .reg .b16 x; .reg .b16 y; mov.b32 {x, y}, %r2; cvt.f32.f16 %f1, y; } mov.b32 %r1, %f1;", 0xc0010000, 0, f(-2.001953125)},
+		{"mul.wide.u32 %rd1, %r2, %r3; { .reg .b32 x; mov.b64 {x, %r1}, %rd1; }", minus(-2), 3, 2},
+		{"mul.wide.u32 %rd1, %r2, %r3; { .reg .b32 x; mov.b64 {%r1, x}, %rd1; }", minus(-2), 3, minus(-6)},
+		{"{ .reg .f64 d; cvt.rn.f64.u32 d, %r2; cvt.rn.f32.f64 %f1, d; } mov.b32 %r1, %f1;", 1 << 31, 0, f(1 << 31)},
 		{"{ .reg .b16 x; .reg .b16 y; mov.b32 {x, y}, %r2; cvt.f32.f16 %f1, x; } mov.b32 %r1, %f1;", 0x00000003, 0, f(3.0 / (1 << 24))},
 	} {
 		body := fmt.Sprintf("mov.u32 %%r2, %d;\nmov.u32 %%r3, %d;\n%s\n%s", c.a, c.b, c.body, store)

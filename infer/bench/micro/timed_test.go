@@ -18,7 +18,7 @@ import (
 func TestATimedQueueKeepsItsAbilities(t *testing.T) {
 	wrap := func(q compute.Queue) compute.Queue { return micro.NewTimed(recorder{fixed: q}).Queue() }
 	computetest.Decorates(t, wrap, map[string]computetest.Treatment{
-		"Peaks": computetest.Wrapped, "Replay": computetest.Passed, "Choose": computetest.Passed, "Bulk": computetest.Passed, "BF16": computetest.Passed,
+		"Peaks": computetest.Wrapped, "Replay": computetest.Passed, "Choose": computetest.Passed, "Draw": computetest.Passed, "Bulk": computetest.Passed, "BF16": computetest.Passed,
 		"Train": computetest.Passed, "Remote": computetest.Passed, "Stash": computetest.Passed, "Check": computetest.Passed,
 		"Variants": computetest.Passed, "Recur": computetest.Passed,
 	})

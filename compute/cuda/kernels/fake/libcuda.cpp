@@ -72,6 +72,7 @@ static std::map<std::string, Kernel> kernels = {
     ROW(attend_sum, AttendSumArgs),  ROW(move_slots, MoveArgs),
     ROW(unpack_bf16, UnpackArgs),    ROW(unpack_f32, UnpackArgs),     ROW(planes, PlaneArgs),
     ROW(finish_rows, LinearArgs),    ROW(round_bf16, RoundArgs),
+    ROW(draw_tops, DrawArgs),        ROW(draw_bins, DrawArgs),        ROW(draw_find, DrawArgs),
     // train.cu
     ROW(gemm_f32, GemmArgs),         ROW(gemm_f32_packed, GemmArgs),  ROW(gemm_bf16, GemmArgs),
     ROW(gemm_bf16_packed, GemmArgs), ROW(add, AddArgs),               ROW(clear, AddArgs),
@@ -360,7 +361,7 @@ API(cuEventRecord)(void *, void *) { return 0; }
 API(cuEventSynchronize)(void *) { IDLE; LOCK; return finish_all(); }
 API(cuEventElapsedTime)(float *ms, void *, void *) { *ms = 1; return 0; }
 API(cuEventDestroy_v2)(void *) { return 0; }
-// likely is all that the null driver runs of a kernel: made-up likely tokens, and the choice from them. It
+// likely is all that the null driver runs of a kernel: made-up likely and drawn tokens, and the choice from them. It
 // is empty for other kernels.
 static Work likely(const Kernel *k, const void *args, const int *grid) {
   bool merge = k->name == "topk_merge";
@@ -373,6 +374,14 @@ static Work likely(const Kernel *k, const void *args, const int *grid) {
         a.ids[a.row0 * a.k + i] = (i32)(i % 16);
         a.logp[a.row0 * a.k + i] = -1 - 0.5f * (float)(i % 16);
       }
+      return true;
+    };
+  }
+  if (k->name == "draw_find") {
+    DrawArgs a = *(const DrawArgs *)args;
+    int n = grid[0];
+    return [=] {
+      for (int i = 0; i < n; i++) a.tokens[i] = i % 16;
       return true;
     };
   }
