@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"slices"
 
+	"talf/infer/panics"
 	"talf/model"
 )
 
@@ -58,13 +59,13 @@ func (e *Engine) unread(q *sourceAsks, seqs []*Sequence) bool {
 
 // score runs the jobs.
 func (e *Engine) score(ctx context.Context) (rows []Rows, err error) {
-	defer guard("the target's pass", &err)
+	defer panics.Catch("the target's pass", &err)
 	return e.Target.Score(ctx, e.jobs)
 }
 
 // rows runs the asks.
 func (q *sourceAsks) rows(ctx context.Context) (rows []Row, err error) {
-	defer guard("the draft source's pass", &err)
+	defer panics.Catch("the draft source's pass", &err)
 	p, _ := q.source.(Postponer)
 	if p != nil {
 		p.Postpone(q.later)
@@ -122,7 +123,7 @@ func (e *Engine) ask(ctx context.Context, q *sourceAsks, seqs []*Sequence, pass 
 		switch {
 		case err == nil:
 			return rows, nil
-		case ctx.Err() != nil && !isPanic(err):
+		case ctx.Err() != nil && !panics.Is(err):
 			return nil, err
 		}
 		if errors.Is(err, model.ErrKVFull) && e.makeRoomIn(q, seqs, err, pass) {
@@ -193,7 +194,7 @@ func (e *Engine) makeRoomIn(q *sourceAsks, seqs []*Sequence, full error, pass *P
 
 // sourceFailed lets the sequences that ask q go on without its answers.
 func (e *Engine) sourceFailed(q *sourceAsks, seqs []*Sequence, err error) {
-	if isPanic(err) {
+	if panics.Is(err) {
 		e.breakSource(q.source, err)
 		for _, s := range seqs {
 			if s.req.Source == q.source {

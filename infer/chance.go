@@ -13,17 +13,6 @@ const (
 	domainDraft  = 0x165667b19e3779f9
 )
 
-// uniform maps (seed, domain, a, b) to [0,1): one step of SplitMix64 per word in turn, top 53
-// bits.
-func uniform(seed, domain, a, b uint64) float64 {
-	h := mix(seed ^ domain)
-	h = mix(h + a)
-	h = mix(h + b)
-	return float64(h>>11) / (1 << 53)
-}
-
-func mix(z uint64) uint64 { return splitmix.Mix(z + splitmix.Gamma) }
-
 // A keyed chance is a verifier's. Draw depends only on (seed, position), so that plain decoding
 // and every draft tree draw the same number for the same position; Accept counts within a round.
 type keyed struct {
@@ -36,7 +25,7 @@ func (c *keyed) begin(pos int) { c.pos, c.count = pos, 0 }
 
 func (c *keyed) Accept(p float64) bool {
 	c.count++
-	return uniform(c.seed, domainAccept, uint64(c.pos), c.count) < p
+	return splitmix.Uniform(c.seed^domainAccept, uint64(c.pos), c.count) < p
 }
 
 func (c *keyed) Draw(pos int, d Dist) int32 { return sample.Invert(d, c.quantile(pos)) }

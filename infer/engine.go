@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"time"
 
+	"talf/infer/panics"
+	"talf/infer/share"
 	"talf/model"
 	"talf/tree"
 )
@@ -25,7 +27,7 @@ type Engine struct {
 	next    SeqID
 	jobs    []Job
 	owners  []*Sequence // of jobs
-	prompts []prompt
+	prompts []share.Part
 	pass    Pass
 	sources []sourceAsks
 	broken  []brokenSource
@@ -142,7 +144,7 @@ func (e *Engine) Open(req Request) (*Sequence, error) {
 		if err := callStart(s.req.Drafter, req.Prompt); err != nil {
 			s.traits.End = nil // it has not begun
 			e.Close(s)
-			return nil, failed("start the drafter", err)
+			return nil, panics.Named("start the drafter", err)
 		}
 	}
 	s.stats.Prompt, s.stats.Cached = len(req.Prompt), s.done
@@ -190,7 +192,7 @@ func (e *Engine) open(s *Sequence) error {
 	if s.req.Source != nil {
 		if err := s.callOpen(keep); err != nil {
 			e.Target.Close(s.id)
-			return failed("open the draft source", err)
+			return panics.Named("open the draft source", err)
 		}
 		e.remember(s.req.Source)
 	}

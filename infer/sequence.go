@@ -8,6 +8,7 @@ import (
 
 	"talf/compute"
 	"talf/infer/counts"
+	"talf/infer/panics"
 	"talf/infer/prefix"
 	"talf/infer/stop"
 	"talf/model"
@@ -298,24 +299,20 @@ func (s *Sequence) checkTree() error {
 	return nil
 }
 
-// wishes lists the draws after the nodes of the round's tree that its verifier may ask for, if the target's passes draw.
+// wishes lists the draws after the nodes of the round's tree, if the target's passes draw.
 func (s *Sequence) wishes(e *Engine) []compute.Draw {
-	d, ok := e.Target.(Drawer)
-	q, can := s.req.Processor.(Quantiler)
-	if !ok || !can || !d.Draws() {
-		return nil
-	}
-	if _, ok := q.Wish(0); !ok {
+	d, _ := e.Target.(Drawer)
+	q, _ := s.req.Processor.(Quantiler)
+	if d == nil || q == nil || !d.Draws() {
 		return nil
 	}
 	s.draws = s.draws[:0]
-	t := s.prop.Tree
-	for n := range s.prop.LiveNodes() {
-		w, _ := q.Wish(s.chance.quantile(s.prop.Pos + t.Depth(n) + 1))
+	for n := range s.prop.Tree.Len() {
+		w, ok := q.Wish(s.chance.quantile(s.prop.Pos + s.prop.Tree.Depth(n) + 1))
+		if !ok {
+			return nil
+		}
 		s.draws = append(s.draws, w)
-	}
-	for len(s.draws) < t.Len() {
-		s.draws = append(s.draws, compute.Draw{})
 	}
 	return s.draws
 }
@@ -368,12 +365,12 @@ func (s *Sequence) keep(e *Engine, p Proposal, v Verdict, rows Rows, tokens []in
 		s.scores.begin(rows, p.Tree, tokens[:len(tokens):len(tokens)])
 		if s.done >= s.seen && !s.rest.now {
 			if err := s.callObserve(&p, v); err != nil {
-				s.fail(failed("observe", err))
+				s.fail(panics.Named("observe", err))
 			}
 		}
 		if s.req.Source != nil {
 			if err := s.callTake(&p, v); err != nil {
-				s.fail(failed("commit to the draft source", err))
+				s.fail(panics.Named("commit to the draft source", err))
 			}
 		}
 		if s.traits.Took != nil { // who is told, and may have been forsaken meanwhile
@@ -381,7 +378,7 @@ func (s *Sequence) keep(e *Engine, p Proposal, v Verdict, rows Rows, tokens []in
 		}
 	}
 	if err := e.commit(s.id, v.Path); err != nil {
-		s.fail(failed(fmt.Sprintf("commit %d nodes", len(v.Path)), err))
+		s.fail(panics.Named(fmt.Sprintf("commit %d nodes", len(v.Path)), err))
 	}
 }
 
@@ -456,7 +453,7 @@ func (s *Sequence) finishRound(e *Engine, rows Rows, start time.Time) {
 	s.done += kept
 	s.seen = s.done
 	if untraced != nil {
-		s.fail(failed("trace", untraced))
+		s.fail(panics.Named("trace", untraced))
 		return
 	}
 	s.reason = reason

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"talf/infer/experts"
+	"talf/infer/share"
 	"talf/model"
 )
 
@@ -140,19 +141,19 @@ func (e *Engine) fill(seqs []*Sequence) {
 		switch {
 		case s.reason != "" || s.out:
 		case s.prefilling():
-			e.prompts = append(e.prompts, prompt{seq: s, left: min(s.Pending(), e.Config.PrefillChunk)})
+			e.prompts = append(e.prompts, share.Part{Left: min(s.Pending(), e.Config.PrefillChunk)})
 		default:
 			trees += s.prop.Tree.Len()
 		}
 	}
-	share(e.prompts, e.promptRows(trees))
+	share.Rows(e.prompts, e.promptRows(trees))
 	next := 0
 	for _, s := range seqs {
 		switch {
 		case s.reason != "" || s.out:
 			continue
 		case s.prefilling():
-			n := e.prompts[next].rows
+			n := e.prompts[next].Rows
 			if next++; n == 0 {
 				continue
 			}

@@ -289,7 +289,5 @@ func (t *ModelTarget) top(out *model.Output, k int, sure bool) *passTop {
 var (
 	_ Target       = (*ModelTarget)(nil)
 	_ TenantKeeper = (*ModelTarget)(nil)
-	_ Drawer       = (*ModelTarget)(nil)
-	_ DrawnRows    = (*modelRows)(nil)
 	_ KVReleaser   = (*ModelTarget)(nil)
 )

@@ -11,3 +11,11 @@ func Mix(x uint64) uint64 {
 	x = (x ^ x>>27) * 0x94d049bb133111eb
 	return x ^ x>>31
 }
+
+// Uniform maps a seed and two words to [0,1): one step of SplitMix64 per word in turn, top 53 bits.
+func Uniform(seed, a, b uint64) float64 {
+	h := Mix(seed + Gamma)
+	h = Mix(h + a + Gamma)
+	h = Mix(h + b + Gamma)
+	return float64(h>>11) / (1 << 53)
+}
