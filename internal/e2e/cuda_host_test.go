@@ -70,7 +70,7 @@ func BenchmarkHostOfCUDA(b *testing.B) {
 	c.EOS = -1
 	dir := talftest.TinyModel(b, c, 1)
 	headDir := talftest.TinyHead(b, dir, 2)
-	for _, method := range []string{"", "beam:N=10,k=4,depth=3", "beam:N=60,k=10,depth=6"} {
+	for _, method := range []string{"", "beam:N=10,k=4,depth=3", "beam:N=60,k=10,depth=6", "optimal:N=60", "dynatree:root=4,tau=0,stop=0,deep=0,Dmax=6,N=60"} {
 		name := method
 		if name == "" {
 			name = "ar"
