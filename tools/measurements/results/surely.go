@@ -5,7 +5,7 @@ import (
 	"math"
 	"slices"
 
-	"talf/tools/student"
+	"gonum.org/v1/gonum/stat/distuv"
 )
 
 const level = 0.95
@@ -13,8 +13,10 @@ const level = 0.95
 // A sample are the logarithms of ratios that were measured several times.
 type sample struct {
 	mean, err float64 // and its standard error
-	free      int     // degrees of freedom
+	free      float64 // degrees of freedom
 }
+
+func (s sample) t() distuv.StudentsT { return distuv.StudentsT{Sigma: 1, Nu: s.free} }
 
 func sampleOf(ratios []float64) (s sample, _ error) {
 	n := float64(len(ratios))
@@ -31,7 +33,7 @@ func sampleOf(ratios []float64) (s sample, _ error) {
 	for _, x := range ratios {
 		squares += (math.Log(x) - s.mean) * (math.Log(x) - s.mean)
 	}
-	s.err, s.free = math.Sqrt(squares/(n-1)/n), len(ratios)-1
+	s.err, s.free = math.Sqrt(squares/(n-1)/n), n-1
 	return s, nil
 }
 
@@ -41,7 +43,7 @@ func Spread(ratios []float64) (Interval, error) {
 	if err != nil {
 		return Interval{}, err
 	}
-	half := s.err * student.Quantile((1-level)/2, s.free)
+	half := s.err * s.t().Quantile((1+level)/2)
 	return Interval{Value: math.Exp(s.mean), Low: math.Exp(s.mean - half), High: math.Exp(s.mean + half)}, nil
 }
 
@@ -58,7 +60,7 @@ func Surely(samples [][]float64, limit float64) (each, together int, err error) 
 		below := math.Log(limit) - s.mean
 		switch {
 		case s.err > 0:
-			ps = append(ps, student.Tail(below/s.err, s.free))
+			ps = append(ps, s.t().Survival(below/s.err))
 		case below > 0:
 			ps = append(ps, 0)
 		default:
