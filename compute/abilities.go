@@ -19,10 +19,12 @@ type Abilities struct {
 	Remote Remote // with Train, on a device with memory of its own
 	Stash  Stasher
 	Check  Checker
-	// Variants also says that Attend knows the fields of Attention below Window and
-	// KVConfig.Latent, and Linear the activations GELUTanh and ClampedSwiGLU.
+	// Variants also says that Attend knows the fields of Attention below Window, and Linear the
+	// activations GELUTanh and ClampedSwiGLU.
 	Variants Varier
-	Recur    Recurrer
+	// Latent also says that there are stores with KVConfig.Latent.
+	Latent Absorber
+	Recur  Recurrer
 }
 
 // A Varier has the operations of models whose layers do more than Llama's.
@@ -37,6 +39,11 @@ type Varier interface {
 	ScatterAdd(dst, src Buffer, rows []int32, weights []float32)
 	// NormColumns normalises columns [col, col+len(norm.Weight)) of the rows of x in place.
 	NormColumns(x Buffer, col int, norm *Norm, n int)
+}
+
+// An Absorber has the operations of multi-head latent attention whose up-projections are absorbed into queries and outputs
+// (DeepSeek-AI 2024, DeepSeek-V2, §2.1.2).
+type Absorber interface {
 	// LinearHeads computes dst = x·w[h]ᵀ for n rows of the columns of every head h. The weights are
 	// F32 or BF16. Every output is one chain over ascending k, as Linear's with F32 are.
 	LinearHeads(dst, x Columns, w []Weight, n int)

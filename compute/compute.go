@@ -161,7 +161,7 @@ type KVConfig struct {
 	Layers, KVHeads, HeadDim int
 	Type                     DType // F32 or BF16: keys and values are rounded to it
 	// Latent, unless 0, says that values are the last Latent elements of keys (multi-head latent
-	// attention, DeepSeek-AI 2024, DeepSeek-V2, §2.1). It is for queues with Variants.
+	// attention, DeepSeek-AI 2024, DeepSeek-V2, §2.1). It is for queues with Latent.
 	Latent int
 }
 

@@ -128,11 +128,11 @@ func TestLatentAttentionNeedsItsOperations(t *testing.T) {
 	s := dense()
 	_, err := model.New(s, safetensors.Of("weights", modeltest.Tensors(s, false, 1)...), dev, model.Default())
 	if err == nil || !strings.Contains(err.Error(), "deepseek_v3 models have multi-head latent attention, which "+dev.Name()+" does not have yet: use the CPU") {
-		t.Errorf("on a device without variants: %v", err)
+		t.Errorf("on a device without latent attention: %v", err)
 	}
 }
 
-// without is a device that only knows Llama's layers.
+// without is a device without latent attention.
 type without struct{ compute.Device }
 
 func (d without) Queue() compute.Queue { return plainQueue{d.Device.Queue()} }
@@ -141,6 +141,6 @@ type plainQueue struct{ compute.Queue }
 
 func (q plainQueue) Abilities() compute.Abilities {
 	can := q.Queue.Abilities()
-	can.Variants = nil
+	can.Latent = nil
 	return can
 }

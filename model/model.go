@@ -271,7 +271,7 @@ func newModel(spec *arch.Spec, set *safetensors.Set, dev compute.Device, opt Opt
 	}
 	m := &Model{spec: spec, dev: dev, q: dev.Queue(), opt: opt, set: set}
 	m.can = m.q.Abilities()
-	if what := spec.Variant(); what != "" && m.can.Variants == nil {
+	if what := spec.Lacks(m.can); what != "" {
 		return nil, fmt.Errorf("%s: %s models have %s, which %s does not have yet: use the CPU", set.Name, spec.Arch, what, dev.Name())
 	}
 	m.layout, m.places = footprint.Layout(spec)

@@ -69,7 +69,8 @@ type variation struct {
 	// Of queues with Variants:
 	scale, limit float32 // of scores; 0: the usual scale, no limit
 	sinks        bool
-	latent       bool // values are parts of keys, behind what is rotated
+
+	latent bool // values are parts of keys, behind what is rotated
 }
 
 // variations have windows that end within a block, at its end, and on the row
@@ -94,14 +95,17 @@ var variants = []variation{
 	{part: true, norms: true, scale: 0.3, limit: 2, sinks: true, half: true},
 }
 
-// latents are variations for queues with Variants too.
+// latents are variations for queues with Latent.
 var latents = []variation{{part: true, latent: true}, {part: true, latent: true, half: true, scale: 0.2}}
 
 // varied runs f for each variation that the device knows.
 func (b *bench) varied(f func(b *bench, v variation)) {
 	all := variations
 	if b.q.Abilities().Variants != nil {
-		all = slices.Concat(variations, variants, latents)
+		all = slices.Concat(all, variants)
+	}
+	if b.q.Abilities().Latent != nil {
+		all = slices.Concat(all, latents)
 	}
 	for _, v := range all {
 		b.Logf("%+v", v)
@@ -524,7 +528,7 @@ func treesInvariant(b *bench, v variation) {
 
 func moveInvariant(b *bench) {
 	ways := []variation{{}, {half: true}}
-	if b.q.Abilities().Variants != nil {
+	if b.q.Abilities().Latent != nil {
 		ways = append(ways, latents...)
 	}
 	for _, v := range ways {

@@ -35,6 +35,7 @@ func Run(t *testing.T, newDevice func() compute.Device) {
 		{"LayerNorm agrees with the reference", layerNormAgrees},
 		{"activations agree with the reference", activationsAgree},
 		{"operations of variants agree with the reference", variantsAgree},
+		{"operations of latent attention agree with the reference", absorbersAgree},
 		{"recurrent layers agree with the reference", recurAgrees},
 		{"TopK agrees with the reference", topKAgrees},
 		{"peaks find what TopK finds", peaksAgree},

@@ -76,6 +76,7 @@ func full() compute.Abilities {
 		Stash:    struct{ compute.Stasher }{},
 		Check:    struct{ compute.Checker }{},
 		Variants: struct{ compute.Varier }{},
+		Latent:   struct{ compute.Absorber }{},
 		Recur:    struct{ compute.Recurrer }{},
 	}
 }

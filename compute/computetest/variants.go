@@ -15,6 +15,7 @@ func variantsAgree(b *bench) {
 	if v == nil {
 		b.Skip("the device has no variants")
 	}
+	gatedAgree(b)
 	for _, h := range []int{1, 30, 64, 333} {
 		for _, n := range []int{1, 5, 40} {
 			weight, bias := b.random(h), b.random(h)
@@ -50,11 +51,43 @@ func variantsAgree(b *bench) {
 				}
 			}
 			columnsAgree(b, n, h, weight)
-			headsAgree(b, n, h)
 			scatterAgrees(b, n, h)
 			for _, c := range []struct{ scale, limit float32 }{{0.0625, 0}, {1, 5}, {1, 30}, {7, 2}} {
 				capAgrees(b, n, h, c.scale, c.limit)
 			}
+		}
+	}
+}
+
+// gatedAgree compares the gated products of variants with the reference applied to the bits of their two products.
+func gatedAgree(b *bench) {
+	const n, out, in = 5, 33, 20
+	x, dst := b.buffer(b.random(n*in), n, in), b.alloc(compute.F32, n, out)
+	w, up := b.weight(b.random(out*in), out, in), b.weight(b.random(out*in), out, in)
+	product := func(l compute.Linear) []float32 {
+		b.q.Linear(dst, x, &l, compute.Store, n)
+		return b.read(dst, n*out)
+	}
+	gate, second := product(compute.Linear{W: w}), product(compute.Linear{W: up})
+	const limit = 3
+	tanh, clamped := make([]float64, n*out), make([]float64, n*out)
+	for i, v := range gate {
+		tanh[i] = activationRef(compute.GELUTanh, float64(v)) * float64(second[i])
+		g := min(float64(v), limit)
+		clamped[i] = g / (1 + math.Exp(-1.702*g)) * (max(min(float64(second[i]), limit), -limit) + 1)
+	}
+	b.near("a gate with GELU by tanh", product(compute.Linear{W: w, Up: up, Act: compute.GELUTanh}), tanh, 1e-6)
+	b.near("clamped SwiGLU", product(compute.Linear{W: w, Up: up, Act: compute.ClampedSwiGLU, Limit: limit}), clamped, 1e-6)
+}
+
+// absorbersAgree compares the operations of a compute.Absorber with the reference.
+func absorbersAgree(b *bench) {
+	if b.q.Abilities().Latent == nil {
+		b.Skip("the device has no latent attention")
+	}
+	for _, h := range []int{1, 30, 64, 333} {
+		for _, n := range []int{1, 5, 40} {
+			headsAgree(b, n, h)
 		}
 	}
 }
@@ -77,7 +110,7 @@ func columnsAgree(b *bench, n, h int, weight []float32) {
 // headsAgree compares products and copies of parts of rows with the reference, and the last row alone
 // with the same one beside others. What lies between the parts stays.
 func headsAgree(b *bench, n, out int) {
-	v := b.q.Abilities().Variants
+	v := b.q.Abilities().Latent
 	const heads, in = 3, 45
 	x := b.random(n * (heads*(in+4) + 2))
 	wx, wd := heads*(in+4)+2, heads*(out+7)+5

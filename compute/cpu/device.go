@@ -310,7 +310,7 @@ type Queue struct {
 // Abilities returns what the queue can do: it trains, stashes, finds peaks, checks logits and
 // knows the variants of layers and those with states.
 func (q *Queue) Abilities() compute.Abilities {
-	return compute.Abilities{Peaks: q, Train: q, Stash: q, Check: q, Variants: q, Recur: q}
+	return compute.Abilities{Peaks: q, Train: q, Stash: q, Check: q, Variants: q, Latent: q, Recur: q}
 }
 
 // Write copies src, []float32 or []int32, to the start of dst.

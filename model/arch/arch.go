@@ -111,14 +111,16 @@ func (s *Spec) RopeOf(layer int) *Rope {
 // Long reports whether a text of n tokens rotates by the divisors of long texts.
 func (s *Spec) Long(n int) bool { return s.Rope.Switch() > 0 && n > s.Rope.Switch() }
 
-// Variant names what the model's layers do beyond Llama's, for a device that cannot do it
-// (compute.Abilities.Variants); "": nothing.
-func (s *Spec) Variant() string {
+// Lacks names what the model's layers do beyond Llama's and a queue with these abilities cannot do; "":
+// nothing.
+func (s *Spec) Lacks(can compute.Abilities) string {
 	switch {
-	case s.Delta.Layers != nil:
+	case s.Delta.Layers != nil && can.Recur == nil:
 		return "recurrent layers"
-	case s.Latent.On():
+	case s.Latent.On() && can.Latent == nil:
 		return "multi-head latent attention"
+	case can.Variants != nil:
+		return ""
 	case s.AttnCap != 0 || s.LogitCap != 0:
 		return "soft caps"
 	case s.Has(AttnOutNorm) || s.Has(FFNOutNorm):

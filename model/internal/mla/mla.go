@@ -105,7 +105,8 @@ func RowBytes(s *arch.Spec) int64 {
 // A Runner computes the layers of one model.
 type Runner struct {
 	q    compute.Queue
-	more compute.Varier
+	norm compute.Varier
+	more compute.Absorber
 	spec *arch.Spec
 
 	low, query, down compute.Buffer // [rows][QRank], [rows][heads·HeadDim], [rows][rotated+KVRank]
@@ -116,7 +117,7 @@ type Runner struct {
 
 // New returns a runner for models of one specification.
 func New(q compute.Queue, s *arch.Spec) *Runner {
-	return &Runner{q: q, more: q.Abilities().Variants, spec: s}
+	return &Runner{q: q, norm: q.Abilities().Variants, more: q.Abilities().Latent, spec: s}
 }
 
 // Grow makes room for passes of n rows.
@@ -148,7 +149,7 @@ func (r *Runner) Run(x compute.Buffer, l *Layer, kv compute.KV, i int, a *comput
 	}
 	r.q.Linear(r.query, in, &l.Q, compute.Store, n)
 	r.q.Linear(r.down, x, &l.Down, compute.Store, n)
-	r.more.NormColumns(r.down, rot, l.Norm, n)
+	r.norm.NormColumns(r.down, rot, l.Norm, n)
 
 	// Queries in terms of the latent, beside their rotated elements, and then the one key.
 	queries := compute.Columns{Buf: r.query, Step: spec.HeadDim}
