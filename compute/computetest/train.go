@@ -3,6 +3,7 @@ package computetest
 import (
 	"fmt"
 	"math"
+	"slices"
 	"testing"
 
 	"talf/compute"
@@ -311,7 +312,7 @@ func (t *thicket) buffers(b *bench) (q compute.Buffer, k, v []compute.Buffer) {
 }
 
 func treeAttendAgrees(b *bench) {
-	for _, g := range b.geometries(variation{}) {
+	for _, g := range slices.Concat(b.geometries(variation{}), wideGeometries[:1]) {
 		for levels := range 3 {
 			t := newThicket(b, []int{5, 1, 70}, levels, 4, g.heads, g.kvHeads, g.headDim)
 			rows := len(t.g.First)
@@ -327,43 +328,49 @@ func treeAttendAgrees(b *bench) {
 }
 
 func treeAttendGrad(b *bench) {
-	for _, g := range []geometry{{2, 1, 8}, {2, 2, 6}, {1, 1, 34}} {
+	for _, g := range []geometry{{2, 1, 8}, {2, 2, 6}, {1, 1, 34}, {2, 1, 130}} {
 		for levels := range 3 {
-			t := newThicket(b, []int{3, 1, 6}, levels, 4, g.heads, g.kvHeads, g.headDim)
-			rows := len(t.g.First)
-			size := rows * g.heads * g.headDim
-			q, k, v := t.buffers(b)
-			o, lse := b.alloc(compute.F32, rows, g.heads*g.headDim), b.alloc(compute.F32, rows, g.heads)
-			b.train().TreeAttend(o, lse, q, k, v, &t.g)
-			do := b.random(size)
-			dq := b.buffer(b.random(size), rows, g.heads*g.headDim)
-			var dk, dv []compute.Buffer
-			const was = 0.5 // dk and dv are added to
-			for l := range t.k {
-				x := make([]float32, len(t.k[l]))
-				for i := range x {
-					x[i] = was
-				}
-				dk = append(dk, b.buffer(x, k[l].Shape()...))
-				dv = append(dv, b.buffer(x, k[l].Shape()...))
-			}
-			b.train().TreeAttendGrad(dq, dk, dv, b.buffer(do, rows, g.heads*g.headDim), o, lse, q, k, v, &t.g)
-			f := func() float64 {
-				o, _ := t.reference()
-				return weighted(o, do)
-			}
-			what := fmt.Sprintf("%v on level %d", g, levels)
-			b.gradient(what+": dq", b.read(dq, size), f, t.q, 1e-5)
-			for l := range t.k {
-				gk, gv := b.read(dk[l], len(t.k[l])), b.read(dv[l], len(t.k[l]))
-				for i := range gk {
-					gk[i] -= was
-					gv[i] -= was
-				}
-				b.gradient(fmt.Sprintf("%s: dk[%d]", what, l), gk, f, t.k[l], 1e-5)
-				b.gradient(fmt.Sprintf("%s: dv[%d]", what, l), gv, f, t.v[l], 1e-5)
-			}
+			treeGradAgrees(b, g, []int{3, 1, 6}, levels)
 		}
+	}
+	treeGradAgrees(b, geometry{1, 1, 134}, []int{17, 2}, 1) // more keys than a tile of a device
+}
+
+// treeGradAgrees compares the gradients of one level of texts of these lengths.
+func treeGradAgrees(b *bench, g geometry, texts []int, levels int) {
+	t := newThicket(b, texts, levels, 4, g.heads, g.kvHeads, g.headDim)
+	rows := len(t.g.First)
+	size := rows * g.heads * g.headDim
+	q, k, v := t.buffers(b)
+	o, lse := b.alloc(compute.F32, rows, g.heads*g.headDim), b.alloc(compute.F32, rows, g.heads)
+	b.train().TreeAttend(o, lse, q, k, v, &t.g)
+	do := b.random(size)
+	dq := b.buffer(b.random(size), rows, g.heads*g.headDim)
+	var dk, dv []compute.Buffer
+	const was = 0.5 // dk and dv are added to
+	for l := range t.k {
+		x := make([]float32, len(t.k[l]))
+		for i := range x {
+			x[i] = was
+		}
+		dk = append(dk, b.buffer(x, k[l].Shape()...))
+		dv = append(dv, b.buffer(x, k[l].Shape()...))
+	}
+	b.train().TreeAttendGrad(dq, dk, dv, b.buffer(do, rows, g.heads*g.headDim), o, lse, q, k, v, &t.g)
+	f := func() float64 {
+		o, _ := t.reference()
+		return weighted(o, do)
+	}
+	what := fmt.Sprintf("%v on level %d", g, levels)
+	b.gradient(what+": dq", b.read(dq, size), f, t.q, 1e-5)
+	for l := range t.k {
+		gk, gv := b.read(dk[l], len(t.k[l])), b.read(dv[l], len(t.k[l]))
+		for i := range gk {
+			gk[i] -= was
+			gv[i] -= was
+		}
+		b.gradient(fmt.Sprintf("%s: dk[%d]", what, l), gk, f, t.k[l], 1e-5)
+		b.gradient(fmt.Sprintf("%s: dv[%d]", what, l), gv, f, t.v[l], 1e-5)
 	}
 }
 

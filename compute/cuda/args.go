@@ -80,6 +80,10 @@ const (
 	attendWideBF16x64
 	attendSum
 	moveSlots
+	addScaled
+	normColumns
+	scaleCap
+	scatterScaled
 	unpackBF16
 	unpackF32
 	planes
@@ -118,6 +122,11 @@ const (
 	treeAttendHalf
 	treeQueriesHalf
 	treeKeysHalf
+	treeAttendWide
+	treeDeltaWide
+	treeQueriesWide
+	treeKeysWide
+	treeNodesWide
 
 	kernelCount
 )
@@ -198,6 +207,11 @@ var kernels = [kernelCount]struct {
 	attendBF16x64: {"attend_bf16_64", 128},
 	attendSum:     {"attend_sum", 128},
 
+	addScaled:     {"add_scaled", 256},
+	normColumns:   {"norm_columns", 256},
+	scaleCap:      {"scale_cap", 256},
+	scatterScaled: {"scatter_scaled", 128},
+
 	attendWideF32:     {"attend_wide_f32", 128},
 	attendWideBF16x16: {"attend_wide_bf16_16", 128},
 	attendWideBF16x64: {"attend_wide_bf16_64", 128},
@@ -241,6 +255,12 @@ var kernels = [kernelCount]struct {
 	treeAttendHalf:  {"tree_attend_half", 128},
 	treeQueriesHalf: {"tree_queries_half", 128},
 	treeKeysHalf:    {"tree_keys_half", 128},
+
+	treeAttendWide:  {"tree_attend_wide", 128},
+	treeDeltaWide:   {"tree_delta_wide", 256},
+	treeQueriesWide: {"tree_queries_wide", 128},
+	treeKeysWide:    {"tree_keys_wide", 128},
+	treeNodesWide:   {"tree_nodes_wide", 128},
 }
 
 // The arguments of kernels, as kernels.cu declares them. Every field is 8 bytes, and
@@ -268,6 +288,7 @@ type normArgs struct {
 type linearArgs struct {
 	dst, w, up, x, bias, upBias, part, tickets, live uint64
 	rows, out, in, splits, act, add, ld              int64
+	limit                                            uint64
 }
 
 type swigluArgs struct {

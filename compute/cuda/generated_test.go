@@ -32,7 +32,7 @@ var clang = []string{
 func header(t *testing.T, version string) string {
 	t.Helper()
 	h := sha256.New()
-	for _, name := range []string{"kernels.cu", "attend.cu", "four.cu", "staged.cu", "single.cu", "label.cu", "sample.cu", "train.cu", "product.cu", "treehalf.cu", "device.h"} {
+	for _, name := range []string{"kernels.cu", "attend.cu", "variants.cu", "four.cu", "staged.cu", "single.cu", "label.cu", "sample.cu", "train.cu", "product.cu", "treehalf.cu", "treewide.cu", "device.h"} {
 		b, err := os.ReadFile(filepath.Join(cudatest.Kernels(), name))
 		if err != nil {
 			t.Fatal(err)

@@ -189,7 +189,7 @@ func (q *queue) Linear(dst, x compute.Buffer, l *compute.Linear, epi compute.Epi
 	const op = "Linear"
 	w := q.dev.weightOf(op, l.W)
 	d, s := q.dev.bufferOf(op, dst, compute.F32, n*w.out), q.dev.bufferOf(op, x, compute.F32, n*w.in)
-	a := linearArgs{in: int64(w.in), act: int64(l.Act), ld: int64(w.out)}
+	a := linearArgs{in: int64(w.in), act: int64(l.Act), ld: int64(w.out), limit: uint64(math.Float32bits(l.Limit))}
 	if epi == compute.Accumulate {
 		a.add = 1
 	}
@@ -275,6 +275,9 @@ const (
 	gate       = 2 // multiplies it
 )
 
+// actClampedUp is kernels.cu's act_clamped_up.
+const actClampedUp = int64(compute.ClampedSwiGLU) + 1
+
 // product runs n rows, at most linearRows. In a, what the rows and the epilogue have is set.
 func (q *queue) product(w, up *weight, norm *normArgs, a linearArgs, n int) bool {
 	if !q.splitRows(w, up, norm, &a, n) {
@@ -294,6 +297,9 @@ func (q *queue) product(w, up *weight, norm *normArgs, a linearArgs, n int) bool
 	first, second := a, a
 	first.add, first.upBias = 0, 0
 	second.add, second.bias, second.upBias, second.act = gate, a.upBias, 0, int64(compute.Identity)
+	if compute.Activation(a.act) == compute.ClampedSwiGLU {
+		second.act = actClampedUp
+	}
 	if !q.runs(w, nil, first, n) || !q.runs(up, nil, second, n) {
 		return false
 	}

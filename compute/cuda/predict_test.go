@@ -340,7 +340,7 @@ func predictions(t *testing.T, kernels []*machineKernel) {
 		switch {
 		case k.name == "single_bf16_16":
 			threads = 64
-		case strings.HasPrefix(k.name, "attend_") && k.name != "attend_sum", k.name == "tree_attend", k.name == "tree_queries",
+		case strings.HasPrefix(k.name, "attend_") && k.name != "attend_sum", k.name == "tree_attend", k.name == "tree_queries", strings.HasSuffix(k.name, "_wide") && k.name != "tree_delta_wide" && k.name != "tree_nodes_wide",
 			strings.HasSuffix(k.name, "_half"),
 			k.name == "staged_bf16_64", k.name == "staged_q8_64", k.name == "staged_q4_64", k.name == "single_bf16_64", k.name == "single_bf16_128", strings.HasPrefix(k.name, "product_"):
 			threads = 128

@@ -96,6 +96,14 @@ var ptxBugs = []ptxBug{
 	{"a wait for a tile of keys removed", "tree_attend_half", `cp\.async\.wait_group 0;`, "", 0, treeTest, "a copy to these bytes that was not waited for"},
 	{"a barrier removed behind queries that were read", "tree_queries_half", `bar\.sync 	0;`, "", 1, treeTest, "without an order"},
 	{"lines that are not turned", "tree_keys_half", `\.trans\.shared`, ".shared", 0, treeTest, "want 0x"},
+	{"a barrier removed behind a tile of wide keys", "tree_attend_wide", `bar\.sync 	0;`, "", 1, levelTest, "without an order"},
+	{"a wide head whose second part is not written", "tree_attend_wide", `st\.global\.f32 	\[%rd\d+\+512\][^;]*;`, "", 0, levelTest, "want 0x"},
+	{"a barrier removed behind wide keys of a gradient", "tree_queries_wide", `bar\.sync 	0;`, "", 1, gradTest, "without an order"},
+	{"a barrier removed behind weights of wide lines", "tree_keys_wide", `bar\.sync 	0;`, "", 2, gradTest, "without an order"},
+	{"peaks that are not written", "scale_cap", `st\.global\.f32[^;]*;`, "", 1, variantsTest, "want 0x"},
+	{"a weighted row that is not written", "scatter_scaled", `st\.global\.f32[^;]*;`, "", 0, variantsTest, "want 0x"},
+	{"a barrier removed behind a sum of columns", "norm_columns", `bar\.sync 	0;`, "", 2, variantsTest, "without an order"},
+	{"a scaled row one element off", "add_scaled", `(st\.global\.f32 	\[%rd\d+)\]`, "$1+4]", 0, variantsTest, "behind the end of an allocation"},
 	{"lines at an odd place", "tree_delta", `(st\.global\.v4\.\S+ 	\[%rd\d+)\]`, "$1+4]", 0, treeTest, "no multiple"},
 	{"nibbles of another register", "linear_q4_8", `(shr\.u32 	%r\d+, %r\d+, )8;`, "${1}4;", 0, fourTest + "Q4_0_33", "want 0x"},
 	{"a bias of another kind", "linear_q4_16", `-1022835960`, "-1023360256", 0, fourTest + "Q4_0_33", "want 0x"},
@@ -120,20 +128,23 @@ var ptxBugs = []ptxBug{
 }
 
 const (
-	drawTest   = "TestDeviceConforms$/^Draw"
-	attendTest = "TestDeviceConforms$/^Attend_agrees"
-	fourTest   = "TestProductsOfFourBits$/^"
-	halvesTest = "TestProductsInBF16"
-	layerTest  = "TestDeviceConforms$/^LayerNorm"
-	linearTest = "TestDeviceConforms$/^Linear_agrees_with_the_reference$"
-	normTest   = "TestDeviceConforms$/^Norm_and_SwiGLU"
-	planeTest  = "TestProductsInOnePlane$/^"
-	sharedTest = "TestProductsWhoseInputsBlocksShare$/^"
-	plainTest  = "TestDeviceConforms$/^Attend_of_wide_heads"
-	tensorTest = "TestAttentionOnTensorCores$/^4"
-	wideTest   = "TestAttentionOnTensorCores$/^1"
-	treeTest   = "TestTreeAttentionOnTensorCores"
-	topkTest   = "TestDeviceConforms$/^TopK"
+	drawTest     = "TestDeviceConforms$/^Draw"
+	attendTest   = "TestDeviceConforms$/^Attend_agrees"
+	fourTest     = "TestProductsOfFourBits$/^"
+	halvesTest   = "TestProductsInBF16"
+	layerTest    = "TestDeviceConforms$/^LayerNorm"
+	linearTest   = "TestDeviceConforms$/^Linear_agrees_with_the_reference$"
+	normTest     = "TestDeviceConforms$/^Norm_and_SwiGLU"
+	planeTest    = "TestProductsInOnePlane$/^"
+	sharedTest   = "TestProductsWhoseInputsBlocksShare$/^"
+	plainTest    = "TestDeviceConforms$/^Attend_of_wide_heads"
+	tensorTest   = "TestAttentionOnTensorCores$/^4"
+	wideTest     = "TestAttentionOnTensorCores$/^1"
+	treeTest     = "TestTreeAttentionOnTensorCores"
+	topkTest     = "TestDeviceConforms$/^TopK"
+	gradTest     = "TestDeviceConforms$/^TreeAttendGrad"
+	levelTest    = "TestDeviceConforms$/^TreeAttend_agrees"
+	variantsTest = "TestDeviceConforms$/^operations_of_variants"
 )
 
 // edit plants the bug.

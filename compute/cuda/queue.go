@@ -47,7 +47,7 @@ func (d *device) Queue() compute.Queue { return &queue{dev: d} }
 
 // Abilities returns what the queue can do.
 func (q *queue) Abilities() compute.Abilities {
-	return compute.Abilities{Replay: q, Choose: q, Draw: q, Bulk: q, BF16: q, Train: q, Remote: q}
+	return compute.Abilities{Replay: q, Choose: q, Draw: q, Bulk: q, BF16: q, Train: q, Remote: q, Variants: q}
 }
 
 // pinnedSize is the bytes of arguments that can be queued without waiting.

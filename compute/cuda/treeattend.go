@@ -24,8 +24,8 @@ type treeCall struct {
 // tree checks what TreeAttend and TreeAttendGrad share.
 func (q *queue) tree(op string, g *compute.TrainAttention, o, lse, qs compute.Buffer, k, v []compute.Buffer) *treeCall {
 	check(g.KVHeads > 0 && g.Heads%g.KVHeads == 0, op, "query heads modulo KV heads", g.Heads%max(1, g.KVHeads), 0)
-	if g.HeadDim < 1 || g.HeadDim > narrowDim {
-		panic(fmt.Sprintf("cuda: %s: heads of %d elements, want 1 to %d", op, g.HeadDim, narrowDim))
+	if g.HeadDim < 1 || g.HeadDim > mostDim {
+		panic(fmt.Sprintf("cuda: %s: heads of %d elements, want 1 to %d", op, g.HeadDim, mostDim))
 	}
 	n, ldq, ldk := len(g.First), g.Heads*g.HeadDim, g.KVHeads*g.HeadDim
 	check(len(g.Last) == n, op, "len(Last)", len(g.Last), n)
@@ -98,8 +98,11 @@ func (q *queue) TreeAttend(o, lse, qs compute.Buffer, k, v []compute.Buffer, g *
 		runtime.KeepAlive(t)
 		return
 	}
-	const lines = 16
-	launch(q, treeAttend, (len(g.First)*t.groups+lines-1)/lines, g.KVHeads, 1, &t.args)
+	kernel, lines := treeAttend, 16
+	if t.wide() {
+		kernel, lines = treeAttendWide, 8
+	}
+	launch(q, kernel, (len(g.First)*t.groups+lines-1)/lines, g.KVHeads, 1, &t.args)
 	runtime.KeepAlive(t)
 }
 
@@ -127,8 +130,11 @@ func (q *queue) TreeAttendGrad(dq compute.Buffer, dk, dv []compute.Buffer, do, o
 		return
 	}
 	tile := treeTile
-	if t.tensor() {
+	switch {
+	case t.tensor():
 		tile = halfLines
+	case t.wide():
+		tile = wideTile
 	}
 	tiles, nodes, list := t.columns(int32(tile))
 	if !q.scratch(&q.train.delta, "sums of attention's gradient", 4*int64(n*g.Heads), false) ||
@@ -148,15 +154,22 @@ func (q *queue) TreeAttendGrad(dq compute.Buffer, dk, dv []compute.Buffer, do, o
 		launch(q, treeQueriesHalf, (n*t.groups+halfLines-1)/halfLines, g.KVHeads, 1, h)
 		launch(q, treeKeysHalf, len(tiles), g.KVHeads, 1, h)
 	} else {
-		launch(q, treeDelta, (n*g.Heads+7)/8, 1, 1, a)
-		const lines = 8
-		launch(q, treeQueries, (n*t.groups+lines-1)/lines, g.KVHeads, 1, a)
+		delta, queries, keys, lines := treeDelta, treeQueries, treeKeys, 8
+		if t.wide() {
+			delta, queries, keys, lines = treeDeltaWide, treeQueriesWide, treeKeysWide, 4
+		}
+		launch(q, delta, (n*g.Heads+7)/8, 1, 1, a)
+		launch(q, queries, (n*t.groups+lines-1)/lines, g.KVHeads, 1, a)
 		a.tiles, a.count = q.put(bytesOf(tiles)), int64(t.keys)
-		launch(q, treeKeys, len(tiles), g.KVHeads, 1, a)
+		launch(q, keys, len(tiles), g.KVHeads, 1, a)
 	}
 	if len(nodes) > 0 {
+		k := treeNodes
+		if t.wide() {
+			k = treeNodesWide
+		}
 		a.nodes, a.list, a.count = q.put(bytesOf(nodes)), q.put(bytesOf(list)), int64(len(nodes))
-		launch(q, treeNodes, (len(nodes)+3)/4, g.KVHeads, 1, a)
+		launch(q, k, (len(nodes)+3)/4, g.KVHeads, 1, a)
 	}
 	runtime.KeepAlive(t)
 }
@@ -197,8 +210,16 @@ type treeHalfArgs struct {
 // halfLines is the lines, or the keys, of a block of attention on tensor cores.
 const halfLines = 64
 
+// wideTile is the keys of a tile of wide heads.
+const wideTile = 16
+
+// wide reports whether heads are wide.
+func (t *treeCall) wide() bool { return t.g.HeadDim > narrowDim }
+
 // tensor reports whether tensor cores compute t.
-func (t *treeCall) tensor() bool { return t.kept[0].dev.cfg.BF16 && t.g.HeadDim%halfAlign == 0 }
+func (t *treeCall) tensor() bool {
+	return t.kept[0].dev.cfg.BF16 && t.g.HeadDim%halfAlign == 0 && !t.wide()
+}
 
 // halves rounds queries, keys and values of level 0 and, unless do is nil, gradients of outputs, and returns the
 // arguments that go with them; nil if there is no memory.

@@ -40,7 +40,7 @@ func Kernels() string {
 }
 
 // Sources are the files in Kernels that the emulated device is made of.
-var Sources = []string{"fake/libcuda.cpp", "kernels.cu", "attend.cu", "four.cu", "staged.cu", "single.cu", "label.cu", "sample.cu", "train.cu", "product.cu", "treehalf.cu", "device.h", "emulate.h", "fake/races.h", "fake/races.cpp"}
+var Sources = []string{"fake/libcuda.cpp", "kernels.cu", "attend.cu", "variants.cu", "four.cu", "staged.cu", "single.cu", "label.cu", "sample.cu", "train.cu", "product.cu", "treehalf.cu", "treewide.cu", "device.h", "emulate.h", "fake/races.h", "fake/races.cpp"}
 
 // Driver returns the directory of a libcuda.so.1 compiled from a directory of kernels with extra
 // flags. It compiles one unless it already exists.

@@ -82,8 +82,23 @@ DEVICE float hyperbolic(float x) {
 // capped returns a soft cap of x: limit·tanh(x/limit).
 DEVICE float capped(float x, float limit) { return limit * hyperbolic(quotient(x, limit)); }
 
-enum { act_identity, act_silu, act_gelu };
-DEVICE float activate(float x, i64 act) { return act == act_silu ? silu(x) : act == act_gelu ? gelu(x) : x; }
+// act_clamped_up is what act_clamped does to its second product.
+enum { act_identity, act_silu, act_gelu, act_gelu_tanh, act_clamped, act_clamped_up };
+DEVICE float clamped_up(float x, float limit) { return (x > limit ? limit : x < -limit ? -limit : x) + 1.0f; }
+
+// activate applies an activation. But for GELU they are x·σ(z): GELU's approximation x/2·(1 + tanh(z/2)), too.
+DEVICE float activate(float x, i64 act, float limit) {
+  if (act == act_identity) return x;
+  if (act == act_gelu) return gelu(x);
+  if (act == act_clamped_up) return clamped_up(x, limit);
+  float z = x;
+  if (act == act_gelu_tanh) z = 1.59576912f * madd(0.044715f * x * x, x, x); // 2√(2/π)
+  if (act == act_clamped) {
+    x = x > limit ? limit : x;
+    z = 1.702f * x;
+  }
+  return quotient(x, 1.0f + exponential(-z));
+}
 
 // ---- types that keys and values are kept as
 
@@ -288,6 +303,7 @@ struct LinearArgs {
   i64 rows, out, in, splits, act;
   i64 add; // 1: the results are added to dst, 2: multiplied by it
   i64 ld;  // of dst
+  u64 limit; // a float: of act_clamped
 };
 
 // F32Sums are the sums of output `lane` and 8·M rows.
@@ -471,9 +487,10 @@ struct Q8Sums {
 // finish stores one element from its sums.
 DEVICE void finish(const LinearArgs &a, i64 row, i64 o, float gate, float up) {
   if (a.bias) gate += a.bias[o];
-  float v = activate(gate, a.act);
+  float limit = as_float((u32)a.limit), v = activate(gate, a.act, limit);
   if (a.up) {
     if (a.up_bias) up += a.up_bias[o];
+    if (a.act == act_clamped) up = clamped_up(up, limit);
     v *= up;
   }
   float *dst = a.dst + row * a.ld + o;
@@ -1119,6 +1136,7 @@ KERNEL BOUNDS(128) void move_slots(const MoveArgs a) {
 }
 
 #include "attend.cu"
+#include "variants.cu"
 #include "four.cu"
 #include "staged.cu"
 #include "single.cu"

@@ -960,3 +960,4 @@ KERNEL BOUNDS(128) void tree_nodes(const TreeArgs a) {
 }
 
 #include "treehalf.cu"
+#include "treewide.cu"

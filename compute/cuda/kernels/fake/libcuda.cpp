@@ -71,6 +71,7 @@ static std::map<std::string, Kernel> kernels = {
     ROW(attend_bf16_64, AttendArgs),  ROW(attend_wide_f32, AttendArgs), ROW(attend_wide_bf16_16, AttendArgs), ROW(attend_wide_bf16_64, AttendArgs),
     ROW(attend_sum, AttendSumArgs),  ROW(move_slots, MoveArgs),
     ROW(unpack_bf16, UnpackArgs),    ROW(unpack_f32, UnpackArgs),     ROW(planes, PlaneArgs),
+    ROW(add_scaled, AddScaledArgs),  ROW(norm_columns, NormColumnsArgs), ROW(scale_cap, ScaleCapArgs), ROW(scatter_scaled, ScatterScaledArgs),
     ROW(finish_rows, LinearArgs),    ROW(round_bf16, RoundArgs),
     ROW(draw_tops, DrawArgs),        ROW(draw_bins, DrawArgs),        ROW(draw_find, DrawArgs),
     // train.cu
@@ -85,6 +86,7 @@ static std::map<std::string, Kernel> kernels = {
     ROW(tree_delta, TreeArgs),       ROW(tree_queries, TreeArgs),     ROW(tree_keys, TreeArgs),
     ROW(tree_nodes, TreeArgs),
     ROW(tree_attend_half, TreeHalfArgs), ROW(tree_queries_half, TreeHalfArgs), ROW(tree_keys_half, TreeHalfArgs),
+    ROW(tree_attend_wide, TreeArgs), ROW(tree_delta_wide, TreeArgs),  ROW(tree_queries_wide, TreeArgs), ROW(tree_keys_wide, TreeArgs), ROW(tree_nodes_wide, TreeArgs),
 };
 
 enum { success = 0, invalid_value = 1, out_of_memory = 2, no_device = 100, invalid_device = 101, invalid_context = 201, not_found = 500, illegal_address = 700, launch_failed = 719 };
