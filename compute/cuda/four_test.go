@@ -270,6 +270,20 @@ func TestProductsOfFourBitsInAStack(t *testing.T) {
 					t.Fatalf("%d rows: element %d of a gated product is %g, want %g", n, i, got[i], want)
 				}
 			}
+			clamped := l
+			clamped.Up, clamped.Act, clamped.Limit = up, compute.ClampedSwiGLU, 0.5
+			got = b.linear(clamped, x, old, n)
+			clamped.Up = nil
+			gates := b.linear(clamped, x, nil, n)
+			for i := range got {
+				want := gates[i] * (min(max(ups[i], -0.5), 0.5) + 1)
+				if old != nil {
+					want += old[i]
+				}
+				if got[i] != want {
+					t.Fatalf("%d rows: element %d of a clamped gated product is %g, want %g", n, i, got[i], want)
+				}
+			}
 			l.W, l.Up = stack, stack
 			got = b.linear(l, x, old, n)
 			ups = b.linear(compute.Linear{W: stack, Bias: l.Bias}, x, nil, n)
