@@ -80,9 +80,9 @@ func TestBitsArePinned(t *testing.T) {
 		formats []compute.DType
 		want    string
 	}{
-		{[]compute.DType{compute.F32, compute.Q8}, "f93888a43c4405de88360043dfac2920e3d3c067bd31b6fceca1d1036398bcd1"},
-		{[]compute.DType{compute.BF16DP}, "881f6dbe9068f7535a2ac2707d5d9f771812caf9c59175f7078dd5184a6dcd0c"},
-		{[]compute.DType{compute.BF16}, "62da9dc071a453f18d833d20a336d9228d1198f8b5ca6fb7a2012f9e05d1e9f3"},
+		{[]compute.DType{compute.F32, compute.Q8}, "930c81ba11ed2f2f93d2c4382cf95b4da1ecb830ba78c88c9b3ac39f7b72838b"},
+		{[]compute.DType{compute.BF16DP}, "5bbbad27f7be51246712d09386667314babdbf40c3dc50332e356aca43319cba"},
+		{[]compute.DType{compute.BF16}, "49871eb54232bfc5de1e1547d1d059285eb155e1a35cccbcbbc843e6f71bfd42"},
 	} {
 		for _, class := range classes() {
 			if class == kern.AMX && c.formats[0] == compute.BF16 {
