@@ -13,13 +13,13 @@ import (
 	"talf/compute/cpu"
 	"talf/infer"
 	"talf/infer/draft"
-	"talf/infer/draft/drafttest"
 	"talf/infer/prefix"
 	"talf/infer/source"
 	"talf/infer/verify"
 	"talf/model"
 	"talf/model/head"
 	"talf/model/modeltest"
+	"talf/model/sample"
 )
 
 // pooled returns a target and a head whose KV pools have so many blocks, 0 for no bound.
@@ -65,9 +65,15 @@ func (j *job) request(t testing.TB, src infer.Source) infer.Request {
 	if err != nil {
 		t.Fatal(err)
 	}
+	p := sample.Default()
+	p.Temperature = j.temperature
+	proc, err := infer.NewSampling(p, len(j.prompt))
+	if err != nil {
+		t.Fatal(err)
+	}
 	r := infer.Request{
 		Prompt: j.prompt, MaxTokens: j.max, NoEOS: true, Seed: j.seed,
-		Verifier: v, Processor: drafttest.Plain{Temperature: j.temperature},
+		Verifier: v, Processor: proc,
 	}
 	if j.method != "" {
 		mk, m, err := draft.Open(j.method, draft.Env{Temperature: j.temperature, Source: true})
@@ -194,6 +200,12 @@ func TestPreemptedSequencesGoOnAsIfNothingHadHappened(t *testing.T) {
 	}
 }
 
+// asked is a target whose passes are asked for tokens, as those of a device that draws are. The model refuses what does not fit
+// its rows, and the CPU draws none.
+type asked struct{ *infer.ModelTarget }
+
+func (asked) Draws() bool { return true }
+
 // A pool that has just enough blocks for the largest request decodes any number of them at once:
 // all end, with the output of a pool without bound.
 func TestAPoolForOneServesMany(t *testing.T) {
@@ -220,7 +232,7 @@ func TestAPoolForOneServesMany(t *testing.T) {
 		}
 		n := pooled(t, blocks, headBlocks)
 		keep := trial % 3
-		e := &infer.Engine{Target: infer.NewTarget(n.target, keep), Config: infer.Config{PrefillChunk: 1 + rng.IntN(100), MaxNodes: 64, PassRows: rng.IntN(2) * 20}}
+		e := &infer.Engine{Target: asked{infer.NewTarget(n.target, keep)}, Config: infer.Config{PrefillChunk: 1 + rng.IntN(100), MaxNodes: 64, PassRows: rng.IntN(2) * 20}}
 		seqs := openAll(t, e, jobs, source.NewHead(n.head, keep))
 		for steps := 0; !allDone(seqs); steps++ {
 			before := seqs[0].Stats().Tokens - seqs[0].Pending()
@@ -251,6 +263,21 @@ func TestAPoolForOneServesMany(t *testing.T) {
 	}
 }
 
+// A pool that holds a text but not the trees that are drawn for it ends as plain decoding, and asks passes for no more tokens than
+// those have rows.
+func TestAPoolTooSmallForDrawnTrees(t *testing.T) {
+	n := pooled(t, 1, 0)
+	j := &job{prompt: []int32{1, 2, 3}, max: compute.BlockLen - 2, seed: 5, method: "static:binary-3,draw=distinct", verify: "rrsw", temperature: 1}
+	e := &infer.Engine{Target: asked{infer.NewTarget(n.target, 0)}, Config: infer.Config{PrefillChunk: 16, MaxNodes: 64}}
+	s, err := e.Generate(t.Context(), j.request(t, source.NewHead(n.head, 0)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if reason, _ := s.Done(); reason != infer.Length || s.Stats().Undrafted == 0 {
+		t.Errorf("reason %q, error %v, %+v", reason, s.Err(), s.Stats())
+	}
+}
+
 // Where drafts are drawn at random, too, a text depends on its seed alone, and not on the pools and on who else is served, as long
 // as the pools can hold it and its trees.
 func TestDrawnDraftsDependOnNoPool(t *testing.T) {
@@ -274,7 +301,7 @@ func TestDrawnDraftsDependOnNoPool(t *testing.T) {
 		blocks := (longest+compute.BlockLen-1)/compute.BlockLen + 1
 		n := pooled(t, [3]int{0, blocks, blocks}[trial%3], [3]int{blocks, 0, blocks}[trial%3])
 		keep := trial % 2
-		e := &infer.Engine{Target: infer.NewTarget(n.target, keep), Config: infer.Config{PrefillChunk: 1 + rng.IntN(100), MaxNodes: 64, PassRows: rng.IntN(2) * 20}}
+		e := &infer.Engine{Target: asked{infer.NewTarget(n.target, keep)}, Config: infer.Config{PrefillChunk: 1 + rng.IntN(100), MaxNodes: 64, PassRows: rng.IntN(2) * 20}}
 		seqs := openAll(t, e, jobs, source.NewHead(n.head, keep))
 		for step := 0; !allDone(seqs); step++ {
 			if step == 10000 {

@@ -227,7 +227,7 @@ func (e *Engine) makeRoom(seqs []*Sequence, full error, pass *Pass) {
 			e.jobs[0] = first.chunk(n / 2)
 		} else {
 			first.plain(full)
-			e.jobs[0].Tree = first.prop.Tree
+			e.jobs[0].Tree, e.jobs[0].Draws = first.prop.Tree, first.wishes(e)
 		}
 		return
 	}
