@@ -200,12 +200,6 @@ func TestPreemptedSequencesGoOnAsIfNothingHadHappened(t *testing.T) {
 	}
 }
 
-// asked is a target whose passes are asked for tokens, as those of a device that draws are. The model refuses what does not fit
-// its rows, and the CPU draws none.
-type asked struct{ *infer.ModelTarget }
-
-func (asked) Draws() bool { return true }
-
 // A pool that has just enough blocks for the largest request decodes any number of them at once:
 // all end, with the output of a pool without bound.
 func TestAPoolForOneServesMany(t *testing.T) {
@@ -232,7 +226,7 @@ func TestAPoolForOneServesMany(t *testing.T) {
 		}
 		n := pooled(t, blocks, headBlocks)
 		keep := trial % 3
-		e := &infer.Engine{Target: asked{infer.NewTarget(n.target, keep)}, Config: infer.Config{PrefillChunk: 1 + rng.IntN(100), MaxNodes: 64, PassRows: rng.IntN(2) * 20}}
+		e := &infer.Engine{Target: asked{infer.NewTarget(n.target, keep), t}, Config: infer.Config{PrefillChunk: 1 + rng.IntN(100), MaxNodes: 64, PassRows: rng.IntN(2) * 20}}
 		seqs := openAll(t, e, jobs, source.NewHead(n.head, keep))
 		for steps := 0; !allDone(seqs); steps++ {
 			before := seqs[0].Stats().Tokens - seqs[0].Pending()
@@ -268,7 +262,7 @@ func TestAPoolForOneServesMany(t *testing.T) {
 func TestAPoolTooSmallForDrawnTrees(t *testing.T) {
 	n := pooled(t, 1, 0)
 	j := &job{prompt: []int32{1, 2, 3}, max: compute.BlockLen - 2, seed: 5, method: "static:binary-3,draw=distinct", verify: "rrsw", temperature: 1}
-	e := &infer.Engine{Target: asked{infer.NewTarget(n.target, 0)}, Config: infer.Config{PrefillChunk: 16, MaxNodes: 64}}
+	e := &infer.Engine{Target: asked{infer.NewTarget(n.target, 0), t}, Config: infer.Config{PrefillChunk: 16, MaxNodes: 64}}
 	s, err := e.Generate(t.Context(), j.request(t, source.NewHead(n.head, 0)))
 	if err != nil {
 		t.Fatal(err)
@@ -301,7 +295,7 @@ func TestDrawnDraftsDependOnNoPool(t *testing.T) {
 		blocks := (longest+compute.BlockLen-1)/compute.BlockLen + 1
 		n := pooled(t, [3]int{0, blocks, blocks}[trial%3], [3]int{blocks, 0, blocks}[trial%3])
 		keep := trial % 2
-		e := &infer.Engine{Target: asked{infer.NewTarget(n.target, keep)}, Config: infer.Config{PrefillChunk: 1 + rng.IntN(100), MaxNodes: 64, PassRows: rng.IntN(2) * 20}}
+		e := &infer.Engine{Target: asked{infer.NewTarget(n.target, keep), t}, Config: infer.Config{PrefillChunk: 1 + rng.IntN(100), MaxNodes: 64, PassRows: rng.IntN(2) * 20}}
 		seqs := openAll(t, e, jobs, source.NewHead(n.head, keep))
 		for step := 0; !allDone(seqs); step++ {
 			if step == 10000 {
