@@ -88,6 +88,46 @@ func TestTokensDrawnOnACUDADeviceAreTheHosts(t *testing.T) {
 	}
 }
 
+// A pass of more rows than are collected draws nothing, and says so: the host draws then.
+func TestALargePassDrawsNothingOnACUDADevice(t *testing.T) {
+	if !onEmulatedDevice(t) {
+		return
+	}
+	dev, err := cuda.New(cuda.Default())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer dev.Close()
+	q := dev.Queue()
+	can := q.Abilities()
+	for rows, want := range map[int]bool{512: true, 513: false} {
+		buf, err := dev.Alloc(compute.F32, rows, 2)
+		if err != nil {
+			t.Fatal(err)
+		}
+		x := make([]float32, 2*rows)
+		q.Write(buf, x)
+		tokens, draws := make([]int32, rows), make([]compute.Draw, rows)
+		for i := range draws {
+			tokens[i], draws[i] = 7, compute.Draw{By: 1, U: 0.75}
+		}
+		can.Replay.Pass(rows)
+		if got := can.Draw.Draw(tokens, buf, draws, rows); got != want {
+			t.Errorf("%d rows: Draw says %v", rows, got)
+		}
+		if err := q.Sync(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		expect := int32(7) // as it was
+		if want {
+			expect = 1
+		}
+		if i := slices.IndexFunc(tokens, func(id int32) bool { return id != expect }); i >= 0 {
+			t.Errorf("%d rows: token %d is %d, want %d", rows, i, tokens[i], expect)
+		}
+	}
+}
+
 // TestSampledTextOnACUDADevice decodes with sampling: plainly and with trees, alone and in a batch, with every verifier.
 // Text is that of plain decoding under the verifier that promises it, and the CPU's, whose logits are close; no
 // round reads logits, or waits more than greedy decoding.
