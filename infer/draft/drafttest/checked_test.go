@@ -16,9 +16,13 @@ func (*braggart) Traits() infer.Traits {
 	return infer.Traits{
 		Harvest: true, Keeps: true, Defers: true, Took: func(infer.Timing) {}, Rest: func() int { return 0 }, Rested: func(int, []int32, time.Duration) {},
 		Origins: []string{"here"}, Origin: func(int) int { return 0 },
-		Finish: func(*infer.Proposal) error { return nil }, End: func() {},
+		Finish: func(*infer.Proposal) error { return nil }, Idle: idle{}, End: func() {},
 	}
 }
+
+type idle struct{}
+
+func (idle) Release() {}
 
 // The suite sees a drafter as the engine does: its wrapper loses no trait, including those that
 // are added later.
