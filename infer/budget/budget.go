@@ -401,11 +401,11 @@ func (u *Budget) settle(bids []*infer.Bid, rows, keep int) {
 // weigh learns whether the time that the drafter of s took was worth it, in rounds that it sits out, too.
 func (u *Budget) weigh(s *sequence, b *infer.Bid, row float64) {
 	took := b.Grown.Seconds()
-	if !b.Slept { // in which it takes nothing, so that these rounds say nothing of the others
-		if s.grown == 0 {
-			s.grown = took
-		}
-		took = min(took, 4*s.grown) // what is more was other work of the machine
+	if s.grown == 0 && !b.Slept {
+		s.grown = took
+	}
+	took = min(took, 4*s.grown) // what is more was other work of the machine
+	if !b.Slept {               // it takes next to nothing then, which says nothing of the others
 		s.grown += (took - s.grown) / few
 	}
 	gain := -u.price() * took

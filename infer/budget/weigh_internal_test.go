@@ -16,7 +16,7 @@ func TestADrafterThatSitsOutMostRoundsIsChargedWhatItTook(t *testing.T) {
 		name        string
 		interrupted int // the round in which it was, if not 0
 		factor      float64
-	}{{"calm", 0, 1}, {"interrupted", 32 * 400, 1.1}} {
+	}{{"calm", 0, 1}, {"interrupted", 32 * 400, 1.1}, {"interrupted while it sat out", 32*400 + 7, 1.1}} {
 		var m cost.Model
 		for range 10 {
 			m.AddTarget(1, experts.Read{}, 1e-4)
