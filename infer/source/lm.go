@@ -2,6 +2,7 @@ package source
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 
@@ -319,6 +320,9 @@ func (l *LM) extend(s *lmSeq, a *infer.Ask) {
 // token has run.
 func (l *LM) run(ctx context.Context) (*model.Output, error) {
 	out, err := l.m.Forward(ctx, l.segs)
+	for errors.Is(err, model.ErrKVFull) && l.kept.Evict() {
+		out, err = l.m.Forward(ctx, l.segs)
+	}
 	if err != nil {
 		for i, s := range l.seqs {
 			if l.segs[i].From == 0 {
