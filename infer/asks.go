@@ -172,24 +172,27 @@ func (e *Engine) makeRoomIn(q *sourceAsks, seqs []*Sequence, full error, pass *P
 			}
 		}
 	}
-	// For one that is drawn at random others begin again later.
-	i := slices.IndexFunc(q.owners, (*Sequence).drawn)
-	if i < 0 {
+	// For one that is drawn at random another begins again later, or itself if it has the lowest rank.
+	if !slices.ContainsFunc(q.owners, (*Sequence).drawn) {
 		return false
 	}
-	first := q.owners[i]
-	for _, s := range slices.Backward(seqs) {
-		if s == first || s.reason != "" || s.out || s.req.Source != q.source {
-			continue
+	var last *Sequence
+	holders := 0
+	for _, s := range seqs {
+		if s.reason == "" && !s.out && s.req.Source == q.source {
+			last = s
+			holders++
 		}
-		if i := slices.Index(q.owners, s); i >= 0 {
-			leave(i)
-		}
-		e.Preempt(s)
-		pass.Dropped++
-		return true
 	}
-	return false
+	if holders < 2 {
+		return false
+	}
+	if i := slices.Index(q.owners, last); i >= 0 {
+		leave(i)
+	}
+	e.Preempt(last)
+	pass.Dropped++
+	return true
 }
 
 // sourceFailed lets the sequences that ask q go on without its answers.
