@@ -159,3 +159,27 @@ func TestNapsGrowUntilThereIsSomethingToDo(t *testing.T) {
 		t.Error("naps are long soon after a draft")
 	}
 }
+
+// Of the sequence that a chooser served before, a later one knows what all choosers share, and nothing else.
+func TestAChooserBeginsASequenceAfresh(t *testing.T) {
+	of := New([]Candidate{{Name: "hoarder", New: func() infer.Drafter { return &hoarder{listener: listener{t: t}} }}}, false)
+	c := of().(*drafter).chooser()
+	if err := c.Start([]int32{1}); err != nil {
+		t.Fatal(err)
+	}
+	x, fresh := c.all[0], *c.all[0]
+	x.here[0][0].Add(1, 1)
+	x.mine.add(2, 1, 1, 1)
+	x.net, x.used, x.earned, x.wanted, x.fresh, x.reach, x.laterNode = 1, true, 3, true, true, 7, 2
+	c.gained, c.tokens, c.rounds, c.nap, c.drafted, c.earned, c.idle = 5, 9, 9, 3, true, 3, 100
+	c.miss(4, 1, 2)
+	if err := c.Start([]int32{1}); err != nil {
+		t.Fatal(err)
+	}
+	if x.here != fresh.here || x.mine != fresh.mine || x.net != 0 || x.used || x.earned != 0 || x.wanted || x.fresh || x.reach != 0 || x.laterNode != -1 {
+		t.Errorf("a candidate begins with %+v", x)
+	}
+	if c.gained != 0 || c.tokens != 0 || c.rounds != 0 || c.nap != 0 || c.drafted || c.earned != 0 || c.idle != 0 || len(c.missed) != 0 {
+		t.Errorf("a request begins with %+v", c.request)
+	}
+}
