@@ -18,10 +18,17 @@ import (
 	"log/slog"
 )
 
+// OverlapVariable names the environment variable that is "1" where every device works as Config.Overlap says.
+const OverlapVariable = "TALF_CUDA_OVERLAP"
+
 // A Config says which device to use.
 type Config struct {
 	Device   int  // ordinal
 	NoGraphs bool // launch every kernel by itself
+	// Overlap lets kernels of a pass begin before the ones in front have ended, from compute capability 9.0 on, and wait themselves. The
+	// bits are the same. Without it, and unless OverlapVariable is "1", every kernel begins when the one in front has ended: no driver has
+	// run the other way yet.
+	Overlap bool
 	// Log, unless nil, gets a warning if the driver lacks what makes decoding fast.
 	Log *slog.Logger
 	// BF16 rounds the factors of training's products, and of its attention, to bfloat16, for tensor cores; sums are in

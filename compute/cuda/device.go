@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"hash/maphash"
+	"os"
 	"runtime"
 	"runtime/debug"
 	"strings"
@@ -41,6 +42,7 @@ type device struct {
 	stream  cu.Stream
 	kernels [kernelCount]cu.Function
 	graphs  bool // repeated passes are replayed
+	overlap bool // kernels of a pass may begin before those in front have ended
 	seed    maphash.Seed
 	memory  map[cu.DevicePtr]int64
 	used    int64
@@ -155,15 +157,37 @@ func (e *panicError) Error() string {
 
 // launch launches a kernel. It reports false, and does nothing, if the device has
 // failed. It runs on the owner.
-func (d *device) launch(l *launched) bool {
+func (d *device) launch(l *launched) bool { return d.launchBehind(l, false) }
+
+// launchBehind is launch of a kernel that follows another kernel, if behind, of the same pass.
+func (d *device) launchBehind(l *launched, behind bool) bool {
 	if d.lost.Load() != nil {
 		return false
 	}
-	if err := driver.Launch(d.kernels[l.kernel], l.grid, l.threads, d.stream, l.args[:]); err != nil {
-		d.fail(fmt.Errorf("launch %s: %w", kernels[l.kernel].name, err))
+	if err := d.enqueue(l, behind); err != nil {
+		d.fail(err)
 		return false
 	}
 	return true
+}
+
+// enqueue hands a launch to the driver. A kernel that is behind another one of its pass begins early if it waits itself.
+func (d *device) enqueue(l *launched, behind bool) error {
+	start := driver.Launch
+	if behind && d.overlap && kernels[l.kernel].waits {
+		start = driver.LaunchDependent
+	}
+	if err := start(d.kernels[l.kernel], l.grid, l.threads, d.stream, l.args[:]); err != nil {
+		return fmt.Errorf("launch %s: %w", kernels[l.kernel].name, err)
+	}
+	return nil
+}
+
+// withoutOverlap logs that kernels begin one after the other because of err.
+func (d *device) withoutOverlap(err error) {
+	if d.cfg.Log != nil {
+		d.cfg.Log.Warn("every kernel begins when the one in front has ended", "device", d.Name(), "reason", err.Error())
+	}
 }
 
 // withoutGraphs turns graphs off because of err and logs that.
@@ -195,6 +219,12 @@ func (d *device) start() error {
 	}
 	if err := cu.SetCurrentContext(ctx); err != nil {
 		return undo(fmt.Errorf("use its context: %w", driver.Wrap(err)))
+	}
+	ptx := ptx80
+	if d.info.Major >= waitingMajor {
+		ptx = ptx90
+		asked := d.cfg.Overlap || os.Getenv(OverlapVariable) == "1"
+		d.overlap = asked && len(driver.Missing(driver.Dependent...)) == 0
 	}
 	if d.mod, err = cu.LoadData(ptx); err != nil {
 		return undo(fmt.Errorf("load the kernels: %w", driver.Wrap(err)))

@@ -59,3 +59,13 @@ func Uploading(q compute.Queue) int { return q.(*queue).up.at }
 func SetPieces(d compute.Device, slab, logits int) {
 	d.(*device).slab, d.(*device).logits = slab, logits
 }
+
+// Waiting returns the kernels that wait for those in front of them themselves.
+func Waiting() (names []string) {
+	for _, k := range kernels {
+		if k.waits {
+			names = append(names, k.name)
+		}
+	}
+	return names
+}

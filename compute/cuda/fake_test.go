@@ -50,6 +50,9 @@ func TestMain(m *testing.M) {
 		os.Exit(1)
 	}
 	cmd := exec.Command(os.Args[0], os.Args[1:]...)
+	if os.Getenv(cuda.OverlapVariable) == "" { // of most tests, so that they cover what begins early
+		env = append(env, cuda.OverlapVariable+"=1")
+	}
 	cmd.Env = append(append(cudatest.Environ(os.Environ(), dir), env...), envDevice+"=emulated")
 	cmd.Stdout, cmd.Stderr = os.Stdout, os.Stderr
 	if err := cmd.Run(); err != nil {

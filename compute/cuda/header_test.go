@@ -36,6 +36,8 @@ func TestHeaderIsNVIDIAs(t *testing.T) {
 		{"CUresult cuCtxSetCurrent(CUcontext ctx);", "CUresult cuCtxSetCurrent(CUcontext *ctx);"},
 		{"CUDA_ERROR_NOT_READY == 600", "CUDA_ERROR_NOT_READY == 601"},
 		{`"cuMemAlloc_v2"`, `"cuMemAlloc_v3"`},
+		{"offsetof(CUlaunchAttribute, value) == ", "offsetof(CUlaunchAttribute, value) == 4 + "},
+		{"CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION == 6", "CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION == 7"},
 		{"offsetof(CUDA_MEMCPY2D_v2, Height) == ", "offsetof(CUDA_MEMCPY2D_v2, Height) == 8 + "},
 	} {
 		bad := strings.Replace(checks, plant[0], plant[1], 1)
@@ -109,7 +111,7 @@ func headerChecks(t *testing.T, header, dir string) (string, int) {
 	}
 	sizes.WriteString("#include <stdio.h>\n#include <cuda.h>\nint main(void) {\n")
 	field := regexp.MustCompile(`(\w+)(?:\[\w+\])?\s*;`)
-	for _, m := range regexp.MustCompile(`(?s)typedef struct \w+ \{(.*?)\} (\w+);`).FindAllStringSubmatch(header, -1) {
+	for _, m := range regexp.MustCompile(`(?s)typedef (?:struct|union) \w+ \{(.*?)\} (\w+);`).FindAllStringSubmatch(header, -1) {
 		fmt.Fprintf(&sizes, "printf(\"_Static_assert(sizeof(%s) == %%zu, \\\"size of %[1]s\\\");\\n\", sizeof(%[1]s));\n", m[2])
 		n++
 		for _, f := range field.FindAllStringSubmatch(m[1], -1) {

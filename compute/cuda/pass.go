@@ -272,7 +272,7 @@ func (q *queue) launchAll() {
 	}
 	if g == nil {
 		for i := range p.list {
-			if !d.launch(&p.list[i]) {
+			if !d.launchBehind(&p.list[i], i > 0) {
 				return
 			}
 		}
@@ -308,15 +308,25 @@ func (q *queue) known() *graph {
 // capture records a graph of a pass's launches, or returns nil if the driver refuses.
 func (q *queue) capture(h uint64) *graph {
 	p, d := &q.pass, q.dev
-	exec, err := driver.Capture(d.stream, func() error {
+	record := func() error {
 		for i := range p.list {
-			l := &p.list[i]
-			if err := driver.Launch(d.kernels[l.kernel], l.grid, l.threads, d.stream, l.args[:]); err != nil {
-				return fmt.Errorf("launch %s: %w", kernels[l.kernel].name, err)
+			if err := d.enqueue(&p.list[i], i > 0); err != nil {
+				return err
 			}
 		}
 		return nil
-	})
+	}
+	exec, err := driver.Capture(d.stream, record)
+	if err != nil && d.overlap { // old drivers may not capture that
+		d.overlap = false
+		var again error
+		if exec, again = driver.Capture(d.stream, record); again == nil {
+			d.withoutOverlap(err)
+			err = nil
+		} else {
+			d.overlap = true
+		}
+	}
 	if err != nil {
 		d.withoutGraphs(err)
 		return nil

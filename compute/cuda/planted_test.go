@@ -5,6 +5,7 @@ package cuda_test
 import (
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -16,10 +17,11 @@ import (
 func TestPlantedBugsAreCaught(t *testing.T) {
 	needsEmulated(t)
 	if testing.Short() {
-		t.Skip("compiles the kernels three times more")
+		t.Skip("compiles the kernels six times more")
 	}
 	conform := func(test string) string { return "TestDeviceConforms$/^" + test + ".*" }
 	attend := []string{conform("Attend_agrees")}
+	passes := []string{"TestPassesHaveTheSameBitsHoweverTheyAreLaunched"}
 	for _, c := range []struct {
 		name  string
 		bugs  [][2]string
@@ -34,6 +36,9 @@ func TestPlantedBugsAreCaught(t *testing.T) {
 			{"barrier(); // a step of halves is there, and the one before was read", ""},
 			{"barrier(); // a tile of lines is there, and the other one was read", ""},
 		}, []string{conform("Gemm_agrees"), conform("TreeAttendGrad"), conform("sums_and_biases"), "TestProductsInBF16", "TestTreeAttentionOnTensorCores"}},
+		{"a removed wait for the kernels in front", [][2]string{waitRemoved}, passes},
+		{"a load before the wait for the kernels in front", earlyLoad, passes},
+		{"a store before the wait for the kernels in front", [][2]string{earlyStore}, passes},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			dir := plant(t, c.bugs)
@@ -44,7 +49,7 @@ func TestPlantedBugsAreCaught(t *testing.T) {
 			for _, test := range c.tests {
 				out, err := again(t, test, lib)
 				name, _, _ := strings.Cut(test, "$")
-				if err == nil || !strings.Contains(out, name) || !strings.Contains(out, "off by") && !strings.Contains(out, "different bits") {
+				if err == nil || !strings.Contains(out, name) || !shows(out) {
 					t.Errorf("conformance passes: %v\n%s", err, out)
 				}
 			}
@@ -52,29 +57,51 @@ func TestPlantedBugsAreCaught(t *testing.T) {
 	}
 }
 
+// shows reports whether the output of a test is about its results, or about threads that do not wait.
+func shows(out string) bool {
+	return slices.ContainsFunc([]string{"off by", "different bits", ", want ", "do not wait for the kernels in front"}, func(s string) bool { return strings.Contains(out, s) })
+}
+
+// Bugs of kernels that begin before those in front of them have ended.
+var (
+	waitRemoved = [2]string{"void gather(const GatherArgs a) {\n  follow();", "void gather(const GatherArgs a) {\n  launch_dependents();"}
+	earlyLoad   = [][2]string{
+		{
+			"void norm(const NormArgs a) {\n  SHARED float part[8];\n  follow();",
+			"void norm(const NormArgs a) {\n  SHARED float part[8];\n  launch_dependents();\n  float early = beyond(a.live, block_x()) ? 0 : a.x[block_x() * a.width];\n  wait_prerequisites();",
+		},
+		{"((float *)a.dst)[r * a.width + i] = n.at(i);", "((float *)a.dst)[r * a.width + i] = n.at(i) + (early - a.x[r * a.width]);"},
+	}
+	earlyStore = [2]string{
+		"void norm(const NormArgs a) {\n  SHARED float part[8];\n  follow();",
+		"void norm(const NormArgs a) {\n  SHARED float part[8];\n  launch_dependents();\n  if (!tid() && !beyond(a.live, block_x())) *((float *)a.dst + block_x() * a.width) = 1;\n  wait_prerequisites();",
+	}
+)
+
 // The sanitizers show what the emulated device, which runs blocks one after the other in memory of its
 // host, cannot: a read behind the last element, and stores that another block reads without a fence.
 func TestPlantedBugsAreCaughtBySanitizers(t *testing.T) {
 	needsEmulated(t)
 	if testing.Short() {
-		t.Skip("compiles the kernels four times more")
+		t.Skip("compiles the kernels five times more")
 	}
 	for _, c := range []struct {
 		name, sanitizer string
-		bug             [2]string
+		bugs            [][2]string
 		test, want      string
 	}{
 		{
 			"a read behind the last element", "address",
-			[2]string{"* inv * weight[i];\n", "* inv * weight[i] + 0 * weight[i + 1];\n"},
+			[][2]string{{"* inv * weight[i];\n", "* inv * weight[i] + 0 * weight[i + 1];\n"}},
 			normTest + ".*", "heap-buffer-overflow",
 		},
-		{"a removed fence", "races", [2]string{"    fence();\n    *last = add_ticket", "    *last = add_ticket"}, sharedTest + "BF16.*", "of another block wrote"},
-		{"a fence too early", "races", [2]string{"    *last = add_ticket(ticket) + 1 == (u32)a.splits * (a.up ? 2 : 1);\n    fence();", "    *last = add_ticket(ticket) + 1 == (u32)a.splits * (a.up ? 2 : 1);"}, sharedTest + "BF16.*", "of another block wrote"},
-		{"a removed barrier", "races", [2]string{"wait_copies<parts == 1>(); // keys\n    barrier();", "wait_copies<parts == 1>(); // keys"}, attendTest + ".*", "of its block"},
+		{"a removed fence", "races", [][2]string{{"    fence();\n    *last = add_ticket", "    *last = add_ticket"}}, sharedTest + "BF16.*", "of another block wrote"},
+		{"a fence too early", "races", [][2]string{{"    *last = add_ticket(ticket) + 1 == (u32)a.splits * (a.up ? 2 : 1);\n    fence();", "    *last = add_ticket(ticket) + 1 == (u32)a.splits * (a.up ? 2 : 1);"}}, sharedTest + "BF16.*", "of another block wrote"},
+		{"a removed barrier", "races", [][2]string{{"wait_copies<parts == 1>(); // keys\n    barrier();", "wait_copies<parts == 1>(); // keys"}}, attendTest + ".*", "of its block"},
+		{"a load before the wait for the kernels in front", "races", earlyLoad, passTest, "reads what a kernel in front wrote, before it waits"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			dir, env, err := cudatest.Sanitized(plant(t, [][2]string{c.bug}), c.sanitizer)
+			dir, env, err := cudatest.Sanitized(plant(t, c.bugs), c.sanitizer)
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -78,7 +78,7 @@ var ptxBugs = []ptxBug{
 	{"a barrier removed before weights take the place of queries", "attend_bf16_64", `bar\.sync 	0;`, "", 1, tensorTest, "without an order"},
 	{"a barrier removed behind weights", "attend_bf16_64", `bar\.sync 	0;`, "", 2, tensorTest, "without an order"},
 	{"a product of queries with swapped elements of keys", "attend_bf16_16", `(mma\S+ \{[^}]*\}, \{[^}]*\}, )\{(%r\d+),(%r\d+)\}`, "$1{$3,$2}", 0, tensorTest, "want 0x"},
-	{"a load of values past their alignment", "attend_bf16_64", `(ld\.global\.nc\.v2\.u32 \{[^}]*\}, \[%rd\d+)\]`, "$1+4]", 0, tensorTest, "no multiple"},
+	{"a load of values past their alignment", "attend_bf16_64", `(ld\.global\.v2\.u32 \{[^}]*\}, \[%rd\d+)\]`, "$1+4]", 0, tensorTest, "no multiple"},
 	{"a barrier removed between the parts of wide heads", "attend_wide_bf16_64", `bar\.sync 	0;`, "", 1, wideTest, "without an order"},
 	{"queries of wide heads of which a part is not written", "attend_wide_bf16_16", `st\.shared\.v4\.u32[^;]*;`, "", 2, wideTest, "want 0x"},
 	{"a product of wide heads with swapped elements of keys", "attend_wide_bf16_16", `(mma\S+ \{[^}]*\}, \{[^}]*\}, )\{(%r\d+),(%r\d+)\}`, "$1{$3,$2}", 64, wideTest, "want 0x"},
@@ -124,7 +124,13 @@ var ptxBugs = []ptxBug{
 	{"a lane of a bin that is left out", "draw_bins", `shfl\.sync\.bfly\.b32(\s+%r\d+, %r\d+, )4,`, "shfl.sync.bfly.b32${1}0,", 0, drawTest, "want 0x"},
 	{"a barrier removed behind what is left of a quantile", "draw_find", `bar\.sync 	0;`, "", 2, drawTest, "without an order"},
 	{"a store of a bin behind the last one", "draw_bins", `(st\.global\.f64 	\[%rd\d+)\]`, "$1+8]", 0, drawTest, "across the end of an allocation"},
-	{"a wide load at an odd place", "linear_f32_8", `(ld\.global\.nc\.v4\.u32 \{[^}]*\}, \[%rd\d+)\]`, "$1+4]", 0, linearTest, "no multiple"},
+	{"a wait for the kernels in front removed", "split_rows", `griddepcontrol\.wait;`, "", 0, passTest, "the kernels in front"},
+	{"a wait for the kernels in front behind what one of them stores", "linear_bf16_8", `griddepcontrol\.wait;((?:[^g]|g[^r])*?ld\.global\.v4[^;]*;)`, "$1 griddepcontrol.wait;", 0, passTest, "a load before the wait"},
+	{
+		"a store before the wait for the kernels in front", "swiglu", `griddepcontrol\.wait;`,
+		"{ .reg .b64 q; .reg .b32 z; ld.param.u64 q, [swiglu_param_0]; mov.u32 z, 0; st.global.u32 [q], z; } griddepcontrol.wait;", 0, passTest, "a store before the wait",
+	},
+	{"a wide load at an odd place", "linear_f32_8", `(ld\.global\.v4\.u32 \{[^}]*\}, \[%rd\d+)\]`, "$1+4]", 0, linearTest, "no multiple"},
 }
 
 const (
@@ -135,6 +141,7 @@ const (
 	layerTest    = "TestDeviceConforms$/^LayerNorm"
 	linearTest   = "TestDeviceConforms$/^Linear_agrees_with_the_reference$"
 	normTest     = "TestDeviceConforms$/^Norm_and_SwiGLU"
+	passTest     = "TestPassesHaveTheSameBits/planes_2"
 	planeTest    = "TestProductsInOnePlane$/^"
 	sharedTest   = "TestProductsWhoseInputsBlocksShare$/^"
 	plainTest    = "TestDeviceConforms$/^Attend_of_wide_heads"

@@ -19,6 +19,14 @@ import (
 // archs are the compute capabilities whose machine code is examined.
 var archs = []string{"sm_80", "sm_89", "sm_90", "sm_100", "sm_120"}
 
+// ptxFor returns the file of PTX that a device of a compute capability is given.
+func ptxFor(arch string) string {
+	if arch < "sm_90" && len(arch) == len("sm_90") {
+		return ptxFiles["sm_80"]
+	}
+	return ptxFiles["sm_90"]
+}
+
 // tool returns where one of NVIDIA's programs is, whose path the environment may name, or skips.
 func tool(t *testing.T, env, name, pkg string) string {
 	t.Helper()
@@ -36,7 +44,7 @@ func tool(t *testing.T, env, name, pkg string) string {
 func TestMachineCode(t *testing.T) {
 	code := map[string][]*machineKernel{}
 	for _, arch := range archs {
-		code[arch] = assemble(t, arch, ptxFile)
+		code[arch] = assemble(t, arch, ptxFor(arch))
 		for _, k := range code[arch] {
 			for _, flaw := range k.flaws() {
 				t.Errorf("%s for %s: %s", k.name, arch, flaw)
@@ -68,7 +76,7 @@ func TestMachineCode(t *testing.T) {
 
 // What TestMachineCode looks for is found where it is.
 func TestFlawsOfMachineCodeAreFound(t *testing.T) {
-	const begin = ".version 7.8\n.target sm_80\n.address_size 64\n"
+	const begin = ".version 7.8\n.target sm_90\n.address_size 64\n"
 	for _, c := range []struct{ name, ptx, want string }{
 		{"a local array", `.visible .entry k(.param .u64 p) {
 	.local .align 4 .b8 a[64]; .reg .b64 q, l; .reg .b32 i, v;
@@ -83,6 +91,7 @@ func TestFlawsOfMachineCodeAreFound(t *testing.T) {
 L: ld.global.f32 u, [q]; ld.global.f32 v, [q+4]; cvt.rn.bf16x2.f32 o, u, v;
 	mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {c0,c1,c2,c3}, {o,o,o,o}, {o,o}, {c0,c1,c2,c3};
 	add.u64 q, q, 16; add.u32 i, i, 1; setp.lt.u32 z, i, m; @z bra L; st.global.f32 [q], c0; ret; }`, "converted"},
+		{"a store before the wait for the kernels in front", `.visible .entry k(.param .u64 p) { .reg .b64 q; ld.param.u64 q, [p]; st.global.u32 [q], 1; griddepcontrol.wait; st.global.u32 [q+4], 1; ret; }`, "before the wait"},
 		{"nothing", `.visible .entry k(.param .u64 p) { .reg .b64 q; .reg .b32 v; ld.param.u64 q, [p]; ld.global.u32 v, [q]; add.u32 v, v, 1; st.global.u32 [q], v; ret; }`, ""},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -209,7 +218,22 @@ func (k *machineKernel) flaws() (all []string) {
 	if c := converted(k.hot()); c != "" {
 		all = append(all, c)
 	}
+	if e := early(k.code); e != "" {
+		all = append(all, e)
+	}
 	return all
+}
+
+// early says which store to global memory a kernel that waits for those in front (griddepcontrol.wait, ACQBULK) has before its first
+// wait.
+func early(code []instruction) string {
+	at := slices.IndexFunc(code, func(i instruction) bool { return i.op == "ACQBULK" })
+	for _, i := range code[:max(at, 0)] {
+		if strings.HasPrefix(i.op, "STG") || strings.HasPrefix(i.op, "RED") || strings.HasPrefix(i.op, "ATOM") {
+			return "before the wait for the kernels in front: " + i.op + " " + i.args
+		}
+	}
+	return ""
 }
 
 // converted says which conversion waits for a load near by.

@@ -20,6 +20,7 @@ DEVICE void attend_tensor(const AttendArgs &a) {
   SHARED const u16 *where[chunk];            // as many as threads
   SHARED float most[warps][16 * tiles], sums[warps][16 * tiles];
   SHARED i32 begin[16 * tiles], end[16 * tiles];
+  follow();
   if (beyond(a.live, block_x())) return;
   Item item = a.items[block_x()];
   int lane = tid() & 31, warp = tid() >> 5, g = lane >> 2, t = lane & 3;

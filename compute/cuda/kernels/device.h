@@ -102,7 +102,26 @@ DEVICE float from_half(u16 v) {
   return r;
 }
 
-// stream loads 16 bytes that are read once; fetch, those that others read too, and fetch8 8 of them.
+// A kernel of a pass may begin before the ones in front of it have ended (programmatic dependent launch, from sm_90 on).
+// launch_dependents lets the one behind begin, too, once every block has called it. wait_prerequisites holds a thread until all in front have
+// ended and what they stored is visible. Before it a thread stores nothing to global memory and loads only what no kernel of a pass
+// stores to: weights, and numbers of rows. Every thread calls it, whatever it has to do, so that a kernel ends after those in front of it.
+// Elsewhere a kernel begins when the one in front has ended, and both do nothing.
+#if __CUDA_ARCH__ >= 900
+DEVICE void launch_dependents() { asm volatile("griddepcontrol.launch_dependents;"); }
+DEVICE void wait_prerequisites() { asm volatile("griddepcontrol.wait;" ::: "memory"); }
+// prefetch brings the line of 128 bytes around p to L2.
+DEVICE void prefetch(const void *p) { asm volatile("prefetch.global.L2 [%0];" ::"l"(p)); }
+// What a kernel in front may store while this one is there is not read-only to it, as ld.global.nc requires.
+#define LOAD_SHARED "ld.global"
+#else
+DEVICE void launch_dependents() {}
+DEVICE void wait_prerequisites() {}
+DEVICE void prefetch(const void *) {}
+#define LOAD_SHARED "ld.global.nc"
+#endif
+
+// stream loads 16 bytes of a weight, which are read once; fetch, of what kernels store and several threads read, and fetch8 8 of them.
 DEVICE U4 stream(const void *p) {
   U4 v;
   asm volatile("ld.global.nc.L1::no_allocate.v4.u32 {%0,%1,%2,%3}, [%4];" : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w) : "l"(p));
@@ -110,7 +129,7 @@ DEVICE U4 stream(const void *p) {
 }
 DEVICE U4 fetch(const void *p) {
   U4 v;
-  asm volatile("ld.global.nc.v4.u32 {%0,%1,%2,%3}, [%4];" : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w) : "l"(p));
+  asm volatile(LOAD_SHARED ".v4.u32 {%0,%1,%2,%3}, [%4];" : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w) : "l"(p));
   return v;
 }
 // fetch_if is fetch, or zeros unless ok: lanes that load nothing take no bandwidth.
@@ -118,14 +137,14 @@ DEVICE U4 fetch_if(const void *p, bool ok) {
   U4 v;
   asm volatile(
       "{ .reg .pred q; setp.ne.s32 q, %5, 0; mov.u32 %0, 0; mov.u32 %1, 0; mov.u32 %2, 0; mov.u32 %3, 0;\n"
-      "@q ld.global.nc.v4.u32 {%0,%1,%2,%3}, [%4]; }"
+      "@q " LOAD_SHARED ".v4.u32 {%0,%1,%2,%3}, [%4]; }"
       : "=&r"(v.x), "=&r"(v.y), "=&r"(v.z), "=&r"(v.w)
       : "l"(p), "r"((int)ok));
   return v;
 }
 DEVICE U2 fetch8(const void *p) {
   U2 v;
-  asm volatile("ld.global.nc.v2.u32 {%0,%1}, [%2];" : "=r"(v.x), "=r"(v.y) : "l"(p));
+  asm volatile(LOAD_SHARED ".v2.u32 {%0,%1}, [%2];" : "=r"(v.x), "=r"(v.y) : "l"(p));
   return v;
 }
 // afresh returns v, so that what is computed from it in a loop is computed each time: the compiler
@@ -192,6 +211,12 @@ DEVICE u32 add_ticket(u32 *p) {
   return r;
 }
 #endif
+
+// follow begins a kernel whose every access waits.
+DEVICE void follow() {
+  launch_dependents();
+  wait_prerequisites();
+}
 
 DEVICE float low2(u32 v) { return as_float(v << 16); }
 DEVICE float high2(u32 v) { return as_float(v & 0xffff0000u); }

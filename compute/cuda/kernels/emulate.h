@@ -1,6 +1,7 @@
 // The device of device.h on the host: every thread of a block is a fiber, and
 // the fibers of a block take turns in an order that changes all the time, so a
-// missing barrier shows. A copy to shared memory arrives when it is waited for.
+// missing barrier shows. A copy to shared memory arrives when it is waited for. A block of a kernel that may begin before those in
+// front have ended begins at any time, and goes on from its wait when they have ended.
 #pragma once
 #include <cmath>
 #include <cstdint>
@@ -53,6 +54,7 @@ struct Lane {
 #endif
   std::vector<char> stack;
   bool done;
+  bool waited;      // for the kernels in front
   const int *waits; // a turn that it waits for the end of, or null
   int turn;
   unsigned ops;
@@ -73,6 +75,24 @@ static int warp_count[32], warp_turn[32], block_count, block_turn;
 static Exchange exchanges[32][2];
 static u32 seed = 1;
 static const std::function<void()> *body;
+
+// An Early is one block of a launch that began before its turn, and stands where it waits for the kernels in front.
+struct Early {
+  bool behind = false; // whether the launch may begin before those in front have ended
+  bool begun = false;
+  i64 at = 0; // number of the block
+  std::vector<Lane> lanes;
+};
+static std::vector<std::vector<Lane>> spare; // whose stacks are used again
+static bool early;                           // the block that runs is before its turn
+static const int prerequisites = 0;          // what its threads wait for the end of
+static bool behind, careless;                // of the launch: see Early; a thread has ended without having waited
+static std::function<void()> between;        // called between blocks, may let others begin
+
+static u32 random(u32 n) {
+  seed = seed * 1664525u + 1013904223u;
+  return (seed >> 8) % n;
+}
 
 #ifdef __x86_64__
 static void *scheduler;
@@ -103,6 +123,7 @@ static void entry() {
   races_emulator();
 #endif
   lanes[current].done = true;
+  if (!lanes[current].waited) careless = true;
   live--;
   for (;;) yield();
 }
@@ -123,65 +144,124 @@ static void prepare(Lane &l) {
   l.context.uc_link = nullptr;
   makecontext(&l.context, entry, 0);
 #endif
-  l.done = false;
+  l.done = l.waited = false;
   l.waits = nullptr;
   l.ops = 0;
   l.groups.resize(1);
   l.groups[0].clear();
 }
 
-// launch runs f, a kernel of this name, for every thread of a grid, block after block. It reports
-// whether all threads of every block met the same barriers.
-static bool launch(const char *name, const int g[3], int n, const std::function<void()> &f) {
-  if (n < 1 || n > most_threads || n % 32) return false;
-  threads = n;
-#ifdef RACES
-  races_launch(name, n);
-#else
-  (void)name;
-#endif
-  body = &f;
-  if (lanes.size() < (size_t)n) lanes.resize(n);
+// turns lets the threads of a block run until none can.
+static void turns(const std::vector<int> &order) {
+  for (int n = threads, ran = 1; live && ran;) {
+    // Another order every time: any start, any odd step.
+    seed = seed * 1664525u + 1013904223u;
+    int start = seed >> 8, step = seed >> 16 | 1;
+    ran = 0;
+    for (int i = 0; i < n; i++) {
+      int k = order[(unsigned)(start + i * step) % n];
+      Lane &l = lanes[k];
+      if (l.done || (l.waits && *l.waits == l.turn)) continue;
+      l.waits = nullptr;
+      current = k;
+      resume(l);
+      ran++;
+    }
+  }
+}
+
+static std::vector<int> shuffled(int n) {
   std::vector<int> order(n);
   for (int i = 0; i < n; i++) {
     order[i] = i;
-    seed = seed * 1664525u + 1013904223u;
-    std::swap(order[i], order[(seed >> 8) % (i + 1)]);
+    std::swap(order[i], order[random(i + 1)]);
   }
+  return order;
+}
+
+static void place(i64 at, const int g[3]) {
   for (int i = 0; i < 3; i++) grid[i] = g[i];
+  block[0] = (int)(at % g[0]);
+  block[1] = (int)(at / g[0] % g[1]);
+  block[2] = (int)(at / g[0] / g[1]);
+  memset(warp_count, 0, sizeof warp_count);
+  block_count = 0;
+}
+
+// begin runs a block of a launch until all its threads wait for the kernels in front. It is called between blocks of
+// other launches, and reports false if some threads do not get there.
+static bool begin(const char *name, const int g[3], int n, const std::function<void()> &f, Early &e) {
+  int was_threads = threads, was_grid[3] = {grid[0], grid[1], grid[2]};
+  bool was_careless = careless;
+  careless = false;
+  const std::function<void()> *was_body = body;
+  if (spare.empty()) spare.emplace_back();
+  std::swap(lanes, spare.back());
+  e.begun = early = true;
+  e.at = random((u32)(g[0] * g[1] * g[2]));
+  threads = live = n;
+  body = &f;
+  if (lanes.size() < (size_t)n) lanes.resize(n);
+  for (int i = 0; i < n; i++) prepare(lanes[i]);
+  place(e.at, g);
+  turns(shuffled(n));
+  bool ok = !careless;
+  for (int i = 0; i < n; i++) ok = ok && (lanes[i].done || lanes[i].waits == &prerequisites);
+  if (!ok) fprintf(stderr, "emulated device: %s: threads that are early do not wait for the kernels in front\n", name);
+  std::swap(lanes, spare.back());
+  e.lanes = std::move(spare.back());
+  spare.pop_back();
+  early = false;
+  threads = was_threads;
+  careless = was_careless;
+  body = was_body;
+  for (int i = 0; i < 3; i++) grid[i] = was_grid[i];
+  return ok;
+}
+
+// launch runs f, a kernel of this name, for every thread of a grid, block after block. It reports
+// whether all threads of every block met the same barriers, and waited for the kernels in front if they had to.
+static bool launch(const char *name, const int g[3], int n, const std::function<void()> &f, Early *e = nullptr) {
+  if (n < 1 || n > most_threads || n % 32) return false;
+  behind = e && e->behind;
+#ifdef RACES
+  races_launch(name, n, behind);
+#endif
+  std::vector<int> order = shuffled(n);
   // Blocks begin anywhere and run up or down: any may be the last.
   i64 blocks = (i64)g[0] * g[1] * g[2];
   seed = seed * 1664525u + 1013904223u;
   i64 first = seed >> 9;
   bool up = seed & 0x100;
   for (i64 b = 0; b < blocks; b++) {
+    if (between) between();
     i64 at = ((up ? b : blocks - 1 - b) + first) % blocks;
-    block[0] = (int)(at % g[0]);
-    block[1] = (int)(at / g[0] % g[1]);
-    block[2] = (int)(at / g[0] / g[1]);
+    bool begun = e && e->begun && e->at == at;
+    if (begun) std::swap(lanes, e->lanes);
+    threads = n;
+    body = &f;
+    careless = false;
+    place(at, g);
 #ifdef RACES
     races_block(block[0], block[1], block[2]);
 #endif
-    memset(warp_count, 0, sizeof warp_count);
-    block_count = 0;
+    if (!begun && lanes.size() < (size_t)n) lanes.resize(n);
     live = n;
-    for (int i = 0; i < n; i++) prepare(lanes[i]);
-    while (live) {
-      // Another order every time: any start, any odd step.
-      seed = seed * 1664525u + 1013904223u;
-      int start = seed >> 8, step = seed >> 16 | 1, ran = 0;
-      for (int i = 0; i < n; i++) {
-        int k = order[(unsigned)(start + i * step) % n];
-        Lane &l = lanes[k];
-        if (l.done || (l.waits && *l.waits == l.turn)) continue;
-        l.waits = nullptr;
-        current = k;
-        resume(l);
-        ran++;
-      }
-      if (!ran) return false;
+    for (int i = 0; i < n; i++) {
+      if (!begun) prepare(lanes[i]);
+      else if (lanes[i].done) live--;
+      lanes[i].waits = nullptr;
     }
-    if (block_count) return false;
+    turns(order);
+    if (begun) {
+      std::swap(lanes, e->lanes);
+      spare.push_back(std::move(e->lanes));
+    }
+    if (live || block_count) return false;
+    if (behind && careless) {
+      fprintf(stderr, "emulated device: %s: threads do not wait for the kernels in front\n", name);
+      return false;
+    }
   }
   return true;
 }
@@ -219,9 +299,16 @@ DEVICE int block_y() { return emulate::block[1]; }
 DEVICE int block_z() { return emulate::block[2]; }
 DEVICE int blocks_x() { return emulate::grid[0]; }
 
+// A block that is early has no shared memory yet: it is others'.
+DEVICE void not_early(const char *what) {
+  if (!emulate::early) return;
+  fprintf(stderr, "emulated device: %s before the wait for the kernels in front\n", what);
+  abort();
+}
 DEVICE void barrier() {
   using namespace emulate;
   Emulator own;
+  not_early("a barrier");
   int turn = block_turn;
   if (++block_count == threads) {
     block_count = 0;
@@ -289,6 +376,18 @@ DEVICE float from_half(u16 h) {
   return as_float(s | (e + 112) << 23 | f << 13);
 }
 
+DEVICE void launch_dependents() {} // it makes no difference when
+DEVICE void wait_prerequisites() {
+  using namespace emulate;
+  Emulator own;
+  lanes[current].waited = true;
+#ifdef RACES
+  races_wait();
+#endif
+  if (early) wait(&prerequisites, prerequisites);
+}
+DEVICE void prefetch(const void *) {}
+
 DEVICE U4 fetch(const void *p) {
   if ((u64)p & 15) emulate::unaligned("load of 16 bytes");
   return *(const U4 *)p;
@@ -306,6 +405,7 @@ DEVICE float load_global(const float *p) { return *p; }
 DEVICE void copy16(void *to, const void *from, bool ok) {
   if (((u64)to | (u64)from) & 15) emulate::unaligned("copy to shared memory");
   emulate::Emulator own;
+  not_early("a copy to shared memory");
   emulate::lanes[emulate::current].groups.back().push_back({to, from, ok});
 }
 DEVICE void commit_copies() {

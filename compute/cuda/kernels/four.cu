@@ -162,6 +162,7 @@ DEVICE const float *sums_of(const void *x, Shape s, i64 tiles) { return (const f
 // split_sums is split_rows for weights with minima, whose inputs are multiples of 256: warps are whole. The sums are of the inputs as
 // they are split.
 KERNEL BOUNDS(256) void split_sums(const NormArgs a) {
+  follow();
   SHARED float part[8];
   i64 r = block_x(), tiles = (blocks_x() + 7) / 8;
   if (beyond(a.live, r)) return;
@@ -221,6 +222,7 @@ struct FourSums {
 #pragma unroll
     for (int d = 0; d < ahead; d++)
       if (d < n) f[d].load(p, (u32)from + d, lane);
+    wait_prerequisites();
     for (int k = 0; k < n; k += ahead)
 #pragma unroll
       for (int d = 0; d < ahead; d++)

@@ -166,6 +166,7 @@ struct EmbedArgs {
 };
 template <class W>
 DEVICE void embed(const EmbedArgs &a) {
+  follow();
   i64 r = block_x();
   if (beyond(a.live, r)) return;
   i64 id = a.ids[r] - a.first;
@@ -185,6 +186,7 @@ struct GatherArgs {
   i64 ld, width;
 };
 KERNEL BOUNDS(128) void gather(const GatherArgs a) {
+  follow();
   i64 r = block_x();
   if (beyond(a.live, r)) return;
   const float *src = a.src + (i64)a.rows[r] * a.width;
@@ -244,6 +246,7 @@ DEVICE Normal normal(const NormArgs &a, i64 row, float *part) {
 // norm may write over x: a thread reads and writes its own elements alone.
 KERNEL BOUNDS(256) void norm(const NormArgs a) {
   SHARED float part[8];
+  follow();
   i64 r = block_x();
   if (beyond(a.live, r)) return;
   Normal n = normal(a, r, part);
@@ -254,6 +257,7 @@ KERNEL BOUNDS(256) void norm(const NormArgs a) {
 // weights are multiplied by.
 KERNEL BOUNDS(256) void fours_rows(const NormArgs a) {
   SHARED float part[8];
+  follow();
   i64 r = block_x(), padded = (a.width + 31) / 32 * 32;
   if (beyond(a.live, r)) return;
   Normal n = normal(a, r, part);
@@ -272,6 +276,7 @@ DEVICE U2 split2(float x0, float x1) {
 // anything: a product keeps rows apart.
 KERNEL BOUNDS(256) void split_rows(const NormArgs a) {
   SHARED float part[8];
+  follow();
   i64 r = block_x(), steps = (a.width + 31) / 32 * 2, tiles = (blocks_x() + 7) / 8;
   if (beyond(a.live, r)) return;
   Normal n = normal(a, r, part);
@@ -310,12 +315,15 @@ struct LinearArgs {
 template <int M>
 struct F32Sums {
   float c[8 * M];
+  // run waits for the kernels in front once its first weights are on their way.
   DEVICE_MEMBER void run(const u8 *w, const LinearArgs &a, i64 group, i64 row0, i64 from, i64 to) {
     int lane = tid() & 31;
     for (int i = 0; i < 8 * M; i++) c[i] = 0;
     Shape s{a.out, a.in};
     const u8 *p = w + ((group * s.units() + from) * 8 * 32 + lane) * 16;
     const U4 *x = (const U4 *)a.x + from * 8 * a.rows + row0;
+    if (from < to) prefetch(p + lane * (128 - 16)); // a unit
+    wait_prerequisites();
     for (i64 k = from; k < to; k++) {
       U4 b[8];
 #pragma unroll
@@ -325,14 +333,14 @@ struct F32Sums {
       for (int i = 0; i < 8; i++) {
 #pragma unroll
         for (int r = 0; r < 8 * M; r++) {
-          U4 v = fetch(x + r);
+          U4 v = fetch(x + i * a.rows + r);
           c[r] = madd(as_float(v.x), as_float(b[i].x), c[r]);
           c[r] = madd(as_float(v.y), as_float(b[i].y), c[r]);
           c[r] = madd(as_float(v.z), as_float(b[i].z), c[r]);
           c[r] = madd(as_float(v.w), as_float(b[i].w), c[r]);
         }
-        x += a.rows;
       }
+      x += 8 * a.rows;
     }
   }
   // put writes the sums of rows [8·j, 8·j+cols).
@@ -378,6 +386,7 @@ struct BF16Sums {
         f[d][0] = stream(w0 + d * 32);
         f[d][1] = stream(w1 + d * 32);
       }
+    wait_prerequisites();
     for (int k = 0; k < n; k += ahead)
 #pragma unroll
       for (int d = 0; d < ahead; d++)
@@ -442,6 +451,7 @@ struct Q8Sums {
         h[d][0] = s0[d * 8];
         h[d][1] = s1[d * 8];
       }
+    wait_prerequisites();
     for (int k = 0; k < n; k += ahead)
 #pragma unroll
       for (int d = 0; d < ahead; d++)
@@ -539,7 +549,11 @@ DEVICE void linear(const LinearArgs &a) {
   u32 splits = (u32)a.splits, which = (u32)block_z() >= splits, split = block_z() - which * splits; // which: of the weights
   i64 group = block_y(), row0 = (i64)block_x() * 8 * M;
   u32 units = (u32)Shape{a.out, a.in}.units(), slices = splits * 8, slice = split * 8 + warp;
-  if (beyond(a.live, row0)) return;
+  launch_dependents();
+  if (beyond(a.live, row0)) {
+    wait_prerequisites();
+    return;
+  }
   Sums sums;
   sums.run(which ? a.up : a.w, a, group, row0, units * slice / slices, units * (slice + 1) / slices);
   bool direct = a.splits == 1 && !a.up;
@@ -584,6 +598,7 @@ struct SwigluArgs {
   i64 n, width;
 };
 KERNEL BOUNDS(256) void swiglu(const SwigluArgs a) {
+  follow();
   i64 n = at_most(a.live, a.n);
   for (i64 i = (i64)block_x() * 256 + tid(); i < n * a.width; i += (i64)blocks_x() * 256) {
     const float *p = a.gu + i / a.width * 2 * a.width + i % a.width;
@@ -640,6 +655,7 @@ KERNEL BOUNDS(256) void topk_pieces(const TopArgs a) {
   enum { each = piece / 256 };
   SHARED Best part[8];
   SHARED float sums[8];
+  follow();
   i64 r = a.row0 + block_y();
   if (beyond(a.live, r)) return;
   int base = block_x() * piece, count = (int)a.width - base < piece ? (int)a.width - base : piece;
@@ -698,6 +714,7 @@ KERNEL BOUNDS(256, 4) void topk_merge(const TopArgs a) {
   SHARED Best part[8];
   SHARED float sums[8];
   SHARED i32 used[most_pieces]; // of a piece's best
+  follow();
   i64 r = a.row0 + block_x();
   if (beyond(a.live, r)) return;
   int pieces = (int)a.pieces, kept = (int)a.kept;
@@ -759,6 +776,7 @@ enum { most_candidates = 1024 };
 // One block. A candidate's place is the number of those before it.
 KERNEL BOUNDS(256) void choose(const ChooseArgs a) {
   SHARED double score[most_candidates];
+  follow();
   int n = (int)(a.n * a.k), k = (int)a.k, words = (int)a.words;
   const double none = as_double(0xfff0000000000000ull);
   for (int c = tid(); c < n; c += 256) {
@@ -830,6 +848,7 @@ enum { widest_dim = 256 };
 template <class T>
 DEVICE void prepare(const PrepareArgs &a) {
   SHARED float turned[4][widest_dim];
+  follow();
   int lane = tid() & 31, warp = tid() >> 5;
   i64 r = block_x(), h = (i64)block_y() * 4 + warp, heads = a.q_heads + 2 * a.kv.heads, dim = a.kv.dim;
   if (beyond(a.live, r)) return;
@@ -890,6 +909,7 @@ struct PathsArgs {
   i64 ld;
 };
 KERNEL BOUNDS(32) void paths(const PathsArgs a) {
+  follow();
   i64 r = block_x();
   if (beyond(a.live, r)) return;
   Row row = a.rows[r];
@@ -939,6 +959,7 @@ DEVICE void attend_plain(const AttendArgs &a) {
   SHARED float weights[warps * per_warp][tile];
   SHARED i32 begin[warps * per_warp], end[warps * per_warp]; // what a query's row sees
   SHARED const float *where[chunk];                          // as many as threads
+  follow();
   if (beyond(a.live, block_x())) return;
   int lane = tid() & 31, warp = tid() >> 5;
   Item item = a.items[block_x()];
@@ -1088,6 +1109,7 @@ struct AttendSumArgs {
   i64 q_heads, dim, chunks;
 };
 KERNEL BOUNDS(128) void attend_sum(const AttendSumArgs a) {
+  follow();
   i64 r = block_x(), h = block_y();
   if (beyond(a.live, r)) return;
   Row row = a.rows[r];
@@ -1121,6 +1143,7 @@ struct MoveArgs {
   Store kv;
 };
 KERNEL BOUNDS(128) void move_slots(const MoveArgs a) {
+  follow();
   i64 layer = block_x(), head = block_y(), pitch = a.kv.pitch() * a.size / 8;
   for (i64 i = 0; i < a.n; i++) {
     // Eight bytes a step: keys and values are multiples of 16.

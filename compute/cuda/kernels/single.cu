@@ -8,6 +8,7 @@
 // rows, b0, b1 of the others}. Fragments of rows that are not there hold anything: a product keeps rows apart.
 KERNEL BOUNDS(256) void round_rows(const NormArgs a) {
   SHARED float part[8];
+  follow();
   i64 r = block_x(), steps = (a.width + 31) / 32 * 2, tiles = (blocks_x() + 15) / 16;
   if (beyond(a.live, r)) return;
   Normal n = normal(a, r, part);
@@ -36,7 +37,11 @@ DEVICE void single(const LinearArgs &a) {
   SHARED U4 ring[depth * stage];
   int warp = tid() >> 5, lane = tid() & 31;
   i64 row0 = (i64)block_x() * 8 * M * down;
-  if (beyond(a.live, row0)) return;
+  launch_dependents();
+  if (beyond(a.live, row0)) {
+    wait_prerequisites();
+    return;
+  }
   Shape s{a.out, a.in};
   int n = (int)s.units() * 2; // steps
   int last_tile = (int)s.tiles() - 1, each = a.up ? T / 2 : T; // tiles of a warp and weight
@@ -76,6 +81,13 @@ DEVICE void single(const LinearArgs &a) {
     for (int j = 0; j < M; j++)
 #pragma unroll
       for (int e = 0; e < 4; e++) c[t][j][e] = 0;
+  // The weights that the ring takes first: a thread's pieces of each step are neighbours of those of seven others.
+  if (lane % 8 == 0)
+    for (int d = 0; d < depth - 1; d++)
+#pragma unroll
+      for (int i = 0; i < shares; i++)
+        if (d < n && (weights % threads == 0 || i * threads + tid() < weights)) prefetch(from[i] + d * 32);
+  wait_prerequisites();
 #pragma unroll
   for (int d = 0; d < depth - 1; d++) load(d, d);
 #pragma unroll 1

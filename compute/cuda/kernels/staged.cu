@@ -160,7 +160,11 @@ DEVICE void staged(const LinearArgs &a) {
   int warp = tid() >> 5, lane = tid() & 31;
   u32 splits = (u32)a.splits, which = (u32)block_z() >= splits, split = block_z() - which * splits;
   i64 row0 = (i64)block_x() * 8 * M;
-  if (beyond(a.live, row0)) return;
+  launch_dependents();
+  if (beyond(a.live, row0)) {
+    wait_prerequisites();
+    return;
+  }
   Shape s{a.out, a.in};
   u32 units = (u32)s.units(), slices = splits * 8;
   int from = (int)(units * (split * 8) / slices), n = (int)(units * (split * 8 + 8) / slices) - from;
@@ -195,6 +199,7 @@ DEVICE void staged(const LinearArgs &a) {
     for (int j = 0; j < M; j++)
 #pragma unroll
       for (int e = 0; e < 4; e++) sum[t][j][e] = -0.0f; // to which the first chain is added as it is
+  wait_prerequisites();
 #pragma unroll
   for (int d = 0; d < depth - 1; d++) load(d, d);
   int k = 0, place = 0; // of unit k

@@ -54,6 +54,26 @@ func (p *parser) instruction(s string) (instruction, error) {
 		}
 		in.run = (*warp).fence
 		return in, nil
+	case "griddepcontrol":
+		switch op {
+		case "griddepcontrol.wait":
+			p.k.waits = true
+			in.run = (*warp).waitForGrids
+			return in, count(args, 0)
+		case "griddepcontrol.launch_dependents":
+			in.run = func(*warp, *instruction, uint32) {} // it makes no difference when
+			return in, count(args, 0)
+		}
+	case "prefetch":
+		if op != "prefetch.global.L2" || len(args) != 1 {
+			break
+		}
+		a, short, err := p.address(args[0])
+		if err != nil || short {
+			return in, fmt.Errorf("address %s: %w", args[0], err)
+		}
+		in.run, in.args = (*warp).prefetch, []operand{a}
+		return in, nil
 	case "atom":
 		return in, p.atom(&in, op, args)
 	case "cp":

@@ -15,6 +15,8 @@
 //     between blocks, a fence and an atomic operation puts in order;
 //   - a read-only load (ld.global.nc) of a byte that the launch stores to;
 //   - an access to shared memory that a copy is still on its way to;
+//   - of a kernel that may begin before those in front have ended: a store to global memory before griddepcontrol.wait, a load there of
+//     what they store, or an end without it;
 //   - an operation of a whole warp, or a barrier, that not all of its threads reach.
 //
 // Order between threads is that of the memory model of the PTX ISA (version 7.8, chapter 8), for the

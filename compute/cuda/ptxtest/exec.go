@@ -46,6 +46,9 @@ func (w *warp) locate(in *instruction, l int, at uint64, n int, write bool, flag
 // order records an access of n bytes and looks for others that it has no order with.
 func (w *warp) order(a *allocation, off, n, l int, write bool, flags stamp) {
 	x := access{me: newStamp(w.b.index, w.base+l, w.b.epoch) | flags, block: w.b, lane: &w.threads[l]}
+	if a != w.b.mem {
+		w.early(a, off, n, l, write)
+	}
 	p := a.page(off, w.b.d.launch)
 	i := off / 4 % pageWords
 	if n < 4 {
@@ -57,6 +60,38 @@ func (w *warp) order(a *allocation, off, n, l int, write bool, flags stamp) {
 	for j := range n / 4 { // aligned to n, which divides a page
 		if c := x.touch(&p.words[i+j], 15, write); c != nil {
 			w.race(l, off+4*j, c)
+		}
+	}
+}
+
+// early records a store to global memory, and looks for accesses that have to wait for the kernels in front.
+func (w *warp) early(a *allocation, off, n, l int, write bool) {
+	d := w.b.d
+	before := d.behind && !w.threads[l].waited
+	switch {
+	case before && write:
+		w.fault(w.at, 1<<l, "byte %d of an allocation: a store before the wait for the kernels in front", off)
+	case write:
+		a.page(off, d.launch).mark(off, n, d.chain)
+	case before && a.page(off, d.launch).marked(off, n, d.chain):
+		w.fault(w.at, 1<<l, "byte %d of an allocation: a load before the wait for the kernels in front, of which one stores to it", off)
+	}
+}
+
+// waitForGrids waits for the kernels in front (griddepcontrol.wait).
+func (w *warp) waitForGrids(_ *instruction, mask uint32) {
+	for m := mask; m != 0; m &= m - 1 {
+		w.threads[bits.TrailingZeros32(m)&31].waited = true
+	}
+}
+
+// prefetch does nothing, but what it names must be there.
+func (w *warp) prefetch(in *instruction, mask uint32) {
+	at := w.addresses(in, mask)
+	for m := mask; m != 0; m &= m - 1 {
+		l := bits.TrailingZeros32(m) & 31
+		if a, _ := w.b.d.find(at[l], 1); a == nil {
+			w.fault(w.at, 1<<l, "prefetch at %#x: %s", at[l], w.b.d.near(at[l]))
 		}
 	}
 }

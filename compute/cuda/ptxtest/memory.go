@@ -57,12 +57,41 @@ type page struct {
 	launch int
 	words  [pageWords]word
 	old    []byte // before the launch's first store, if it is to be undone
+
+	chain  int // see Device.LaunchBehind
+	stored [pageWords / 64]uint64
+}
+
+// mark records a store of n bytes by a launch of a chain.
+func (p *page) mark(off, n, chain int) {
+	if p.chain != chain {
+		p.chain, p.stored = chain, [pageWords / 64]uint64{}
+	}
+	for i := off / 4; i <= (off+n-1)/4; i++ {
+		p.stored[i%pageWords/64] |= 1 << (i % 64)
+	}
+}
+
+// marked reports whether a launch of a chain has stored some of n bytes, or of their words.
+func (p *page) marked(off, n, chain int) bool {
+	if p.chain != chain {
+		return false
+	}
+	for i := off / 4; i <= (off+n-1)/4; i++ {
+		if p.stored[i%pageWords/64]>>(i%64)&1 != 0 {
+			return true
+		}
+	}
+	return false
 }
 
 // A Memory is that of a device: allocations at addresses.
 type Memory struct {
 	allocations []*allocation // by address
 	launch      int
+	chain       int  // launches that may overlap have the same
+	behind      bool // the launch may overlap with those in front
+	waits       bool // the last launch's kernel has griddepcontrol.wait
 	last        *allocation
 }
 
@@ -219,7 +248,7 @@ func (a *allocation) page(off, launch int) *page {
 		p = &page{launch: launch}
 		a.pages[off/(4*pageWords)] = p
 	} else if p.launch != launch {
-		*p = page{launch: launch}
+		*p = page{launch: launch, chain: p.chain, stored: p.stored}
 	}
 	return p
 }

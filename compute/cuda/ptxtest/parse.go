@@ -23,6 +23,7 @@ type Kernel struct {
 	bytes  int // of shared memory, gaps included
 	code   []instruction
 	atoms  bool // whether blocks can wait for each other's stores
+	waits  bool // whether it waits for kernels in front
 
 	narrow, wide, preds int // registers
 	consts32            map[int]uint32

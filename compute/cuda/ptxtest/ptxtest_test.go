@@ -80,17 +80,28 @@ func launchOn(t *testing.T, d *ptxtest.Device, ptx string, blocks int) (a, b []b
 	return a, b, k, d.Launch(k, [3]int{blocks, 1, 1}, 64, args)
 }
 
+// shipped returns the PTX of all kernels.
+func shipped(t *testing.T) (texts []string) {
+	t.Helper()
+	for _, name := range []string{"../kernels.ptx", "../kernels90.ptx"} {
+		b, err := os.ReadFile(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		texts = append(texts, string(b))
+	}
+	return texts
+}
+
 func TestShippedKernelsAreRead(t *testing.T) {
-	text, err := os.ReadFile("../kernels.ptx")
-	if err != nil {
-		t.Fatal(err)
-	}
-	m, err := ptxtest.Parse(string(text))
-	if err != nil {
-		t.Fatal(err)
-	}
-	if want := strings.Count(string(text), ".entry "); m.Len() != want || want == 0 {
-		t.Errorf("%d kernels, want %d", m.Len(), want)
+	for _, text := range shipped(t) {
+		m, err := ptxtest.Parse(text)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if want := strings.Count(text, ".entry "); m.Len() != want || want == 0 {
+			t.Errorf("%d kernels, want %d", m.Len(), want)
+		}
 	}
 }
 
@@ -116,12 +127,8 @@ func TestWhatIsNotKnownIsRefused(t *testing.T) {
 
 // Every opcode of the shipped kernels with parts or operands left out is read or refused.
 func TestInstructionsThatAreCutShortAreRefused(t *testing.T) {
-	text, err := os.ReadFile("../kernels.ptx")
-	if err != nil {
-		t.Fatal(err)
-	}
 	seen := map[string]bool{}
-	for line := range strings.Lines(string(text)) {
+	for line := range strings.Lines(strings.Join(shipped(t), "\n")) {
 		op, rest, _ := strings.Cut(strings.TrimSuffix(strings.TrimSpace(line), ";"), " ")
 		op, rest, _ = strings.Cut(op+" "+rest, "\t")
 		if op = strings.TrimSpace(op); !strings.HasSuffix(strings.TrimSpace(line), ";") || strings.HasPrefix(op, ".") || strings.HasPrefix(op, "@") || seen[op] {
@@ -147,6 +154,8 @@ func TestInstructionsThatAreCutShortAreRefused(t *testing.T) {
 		{"cvt.rn.bf16x2 %r1;", "1 operands, want 2"},
 		{"cvt.u32.u64;", "0 operands, want 2"},
 		{"setp.eq;", "setp.eq is not known"},
+		{"griddepcontrol;", "griddepcontrol is not known"},
+		{"prefetch.global.L2;", "prefetch.global.L2 is not known"},
 	} {
 		if _, err := ptxtest.Parse(entry("", c.body)); err == nil || !strings.Contains(err.Error(), c.want) {
 			t.Errorf("%s: %v, want %q", c.body, err, c.want)
@@ -209,6 +218,42 @@ func TestFaultsAreFound(t *testing.T) {
 // copyWords copies 16 bytes of b to s in each of the first 16 threads.
 const copyWords = `setp.gt.s32 %p1, %t, 15; mul.wide.u32 %rd3, %t, 16; add.s64 %rd4, %b, %rd3; add.s64 %rd5, %rd1, %rd3; cvt.u32.u64 %r5, %rd5;
 	@%p1 bra $L_c; cp.async.cg.shared.global [%r5], [%rd4], 16, 16; $L_c: cp.async.commit_group; `
+
+// TestKernelsThatBeginEarlyWait covers what a kernel that may begin before those in front have ended must not do before it
+// has waited: the first launch stores numbers to a, and the second one runs body behind it.
+func TestKernelsThatBeginEarlyWait(t *testing.T) {
+	const wait = "griddepcontrol.wait;"
+	for _, c := range []struct{ name, body, want string }{
+		{"a wait before everything", wait + "ld.global.u32 %r1, [%at];" + store, ""},
+		{"a load of what nobody stores to before the wait", "ld.global.nc.u32 %r2, [%bt]; prefetch.global.L2 [%b+255];" + wait + "ld.global.u32 %r1, [%at]; add.s32 %r1, %r1, %r2;" + store, ""},
+		{"a wait behind the first load", "ld.global.u32 %r1, [%at];" + wait + store, "a load before the wait for the kernels in front, of which one stores to it"},
+		{"a copy before the wait", "mov.u32 %r3, s; setp.ne.s32 %p1, %t, 0; @%p1 bra $L_1; cp.async.cg.shared.global [%r3], [%a], 16, 16; $L_1:" + wait, "a load before the wait"},
+		{"a store before the wait", "st.global.u32 [%bt], %t;" + wait, "a store before the wait for the kernels in front"},
+		{"an atomic operation before the wait", "atom.global.add.u32 %r1, [%b], 1;" + wait, "a store before the wait"},
+		{"no wait", "ld.global.u32 %r1, [%bt];", "it ends without having waited"},
+		{"a thread that does not wait", "setp.eq.s32 %p1, %t, 7; @%p1 ret;" + wait, "thread 7: @%p1 ret: it ends without having waited"},
+		{"a prefetch beyond the end", "prefetch.global.L2 [%b+256];" + wait, "prefetch at 0x20100: 0 bytes behind the end"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			for seed := range uint64(4) {
+				d := ptxtest.NewDevice(seed)
+				if _, _, _, err := launchOn(t, d, entry("", "st.global.u32 [%at], %t;\n"), 1); err != nil {
+					t.Fatal(err)
+				}
+				m, err := ptxtest.Parse(entry(".shared .align 16 .b8 s[16];", strings.ReplaceAll(c.body, ";", ";\n")))
+				if err != nil {
+					t.Fatal(err)
+				}
+				run := func() error {
+					return d.LaunchBehind(m.Kernel("k"), [3]int{1, 1, 1}, 64, binary.LittleEndian.AppendUint64(binary.LittleEndian.AppendUint64(nil, 0x10000), 0x20000))
+				}
+				if err := run(); c.want == "" && err != nil || c.want != "" && (err == nil || !strings.Contains(err.Error(), c.want)) {
+					t.Fatalf("seed %d: %v, want %q", seed, err, c.want)
+				}
+			}
+		})
+	}
+}
 
 // hand lets every block add its number to a word and the last one read what all have stored.
 func hand(before, behind string) string {

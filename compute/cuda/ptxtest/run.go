@@ -79,6 +79,7 @@ type thread struct {
 	release clock      // what its last fence made visible
 	heard   clock      // from atomic operations, for its next fence
 	seen    clock
+	waited  bool // for the kernels in front
 }
 
 // A copy16 is a copy to shared memory that is on its way.
@@ -138,8 +139,25 @@ type launch struct {
 	tickets map[uint64]clock // what atomic operations at an address make visible
 }
 
-// Launch runs a kernel, of which every thread gets args, with blocks of n threads.
-func (d *Device) Launch(k *Kernel, grid [3]int, n int, args []byte) (err error) {
+// Launch runs a kernel, of which every thread gets args, with blocks of n threads, once those in front have ended. Behind
+// another kernel with griddepcontrol.wait, one that has it must be fit for [Device.LaunchBehind] nevertheless.
+func (d *Device) Launch(k *Kernel, grid [3]int, n int, args []byte) error {
+	if d.behind = k.waits && d.waits; !d.behind {
+		d.chain++
+	}
+	return d.run(k, grid, n, args)
+}
+
+// LaunchBehind runs a kernel that may begin before those in front have ended (programmatic dependent launch), back to the last one
+// that may not. The kernel runs here when they have ended, but what it does before griddepcontrol.wait would be the same at any time
+// since that one began: it is a fault if a thread stores to global memory, or loads what one of them stores, before it has waited, or if
+// it ends without having waited, for then those behind would not know that all in front have ended.
+func (d *Device) LaunchBehind(k *Kernel, grid [3]int, n int, args []byte) error {
+	d.behind = true
+	return d.run(k, grid, n, args)
+}
+
+func (d *Device) run(k *Kernel, grid [3]int, n int, args []byte) (err error) {
 	blocks := grid[0] * grid[1] * grid[2]
 	switch {
 	case n != k.Threads:
@@ -159,6 +177,7 @@ func (d *Device) Launch(k *Kernel, grid [3]int, n int, args []byte) (err error) 
 		}
 	}()
 	d.launch++
+	d.waits = k.waits
 	d.dirty, d.args = d.dirty[:0], args
 	order := d.rng.Perm(blocks)
 	l := &launch{tickets: map[uint64]clock{}}
@@ -444,6 +463,13 @@ func (w *warp) straight(pc, stop int, mask uint32, n int) int {
 			w.move(mask&^on, pc+1)
 			return n
 		case exit:
+			if w.b.d.behind {
+				for m := on; m != 0; m &= m - 1 {
+					if l := bits.TrailingZeros32(m) & 31; !w.threads[l].waited {
+						w.fault(pc, 1<<l, "it ends without having waited for the kernels in front")
+					}
+				}
+			}
 			w.alive &^= on
 			w.move(mask&^on, pc+1)
 			return n

@@ -10,13 +10,13 @@ static int (*native)(void *);
 struct Route {
   int (*event)(int kind, uint64_t at, uint64_t from, uint64_t n);
   int (*image)(const char *ptx);
-  int (*launch)(const char *name, const void *args, uint64_t size, const int *grid, int threads, void *native);
+  int (*launch)(const char *name, const void *args, uint64_t size, const int *grid, int threads, int behind, void *native);
 };
 
 static int event(int kind, uint64_t at, uint64_t from, uint64_t n) { return talfPTXEvent(kind, at, from, n); }
 static int image(const char *ptx) { return talfPTXImage((char *)ptx); }
-static int launch(const char *name, const void *args, uint64_t size, const int *grid, int threads, void *work) {
-  return talfPTXLaunch((char *)name, (void *)args, size, (int *)grid, threads, work);
+static int launch(const char *name, const void *args, uint64_t size, const int *grid, int threads, int behind, void *work) {
+  return talfPTXLaunch((char *)name, (void *)args, size, (int *)grid, threads, behind, work);
 }
 
 int talf_ptx_install(void) {

@@ -111,7 +111,7 @@ func talfPTXImage(ptx *C.char) C.int {
 }
 
 //export talfPTXLaunch
-func talfPTXLaunch(name *C.char, args unsafe.Pointer, size C.uint64_t, grid *C.int, threads C.int, native unsafe.Pointer) C.int {
+func talfPTXLaunch(name *C.char, args unsafe.Pointer, size C.uint64_t, grid *C.int, threads, behind C.int, native unsafe.Pointer) C.int {
 	state.Lock()
 	defer state.Unlock()
 	k := state.module.Kernel(C.GoString(name))
@@ -120,7 +120,11 @@ func talfPTXLaunch(name *C.char, args unsafe.Pointer, size C.uint64_t, grid *C.i
 	}
 	began, steps := time.Now(), state.device.Steps()
 	g := unsafe.Slice(grid, 3)
-	err := state.device.Launch(k, [3]int{int(g[0]), int(g[1]), int(g[2])}, int(threads), C.GoBytes(args, C.int(size)))
+	launch := state.device.Launch
+	if behind != 0 {
+		launch = state.device.LaunchBehind
+	}
+	err := launch(k, [3]int{int(g[0]), int(g[1]), int(g[2])}, int(threads), C.GoBytes(args, C.int(size)))
 	c := state.counts[k.Name]
 	state.counts[k.Name] = Count{c.Launches + 1, c.Steps + state.device.Steps() - steps, c.Time + time.Since(began)}
 	if err == nil && state.Compare {

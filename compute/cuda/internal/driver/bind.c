@@ -24,7 +24,7 @@
   X(cuGraphAddEmptyNode) X(cuGraphAddHostNode) X(cuGraphAddKernelNode_v2) X(cuGraphAddMemcpyNode) \
   X(cuGraphAddMemsetNode) X(cuGraphClone) X(cuGraphCreate) X(cuGraphDestroy) X(cuGraphDestroyNode) \
   X(cuGraphExecDestroy) X(cuGraphGetEdges) X(cuGraphInstantiateWithFlags) X(cuGraphLaunch) \
-  X(cuLaunchKernel) X(cuLinkAddData_v2) X(cuLinkAddFile_v2) X(cuLinkComplete) X(cuLinkCreate_v2) \
+  X(cuLaunchKernel) X(cuLaunchKernelEx) X(cuLinkAddData_v2) X(cuLinkAddFile_v2) X(cuLinkComplete) X(cuLinkCreate_v2) \
   X(cuLinkDestroy) X(cuMemAdvise) X(cuMemAlloc_v2) X(cuMemAllocManaged) X(cuMemAllocPitch_v2) \
   X(cuMemFree_v2) X(cuMemFreeHost) X(cuMemGetAddressRange_v2) X(cuMemGetInfo_v2) X(cuMemHostAlloc) \
   X(cuMemPrefetchAsync) X(cuMemcpy) X(cuMemcpy2D_v2) X(cuMemcpy2DAsync_v2) X(cuMemcpy2DUnaligned_v2) \

@@ -16,6 +16,15 @@ static CUresult talf_launch(CUfunction f, unsigned x, unsigned y, unsigned z, un
   void *params[1] = {args};
   return cuLaunchKernel(f, x, y, z, threads, 1, 1, 0, s, params, 0);
 }
+
+// It may begin before the one in front has ended.
+static CUresult talf_launch_dependent(CUfunction f, unsigned x, unsigned y, unsigned z, unsigned threads, CUstream s, void *args) {
+  CUlaunchAttribute early = {CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION};
+  early.value.programmaticStreamSerializationAllowed = 1;
+  CUlaunchConfig config = {x, y, z, threads, 1, 1, 0, s, &early, 1};
+  void *params[1] = {args};
+  return cuLaunchKernelEx(&config, f, params, 0);
+}
 */
 import "C"
 
@@ -44,7 +53,7 @@ var meanings = map[Error]string{
 	C.CUDA_ERROR_NO_DEVICE:            "there is no CUDA device",
 	C.CUDA_ERROR_INVALID_DEVICE:       "there is no such CUDA device",
 	C.CUDA_ERROR_NO_BINARY_FOR_GPU:    "the kernels are not for this device",
-	C.CUDA_ERROR_INVALID_PTX:          "the driver does not understand the kernels, which are PTX 7.8 for sm_80: it is older than CUDA 11.8, or the device is",
+	C.CUDA_ERROR_INVALID_PTX:          "the driver does not understand the kernels, which are PTX 7.8: it is older than CUDA 11.8, or the device is",
 	C.CUDA_ERROR_INVALID_SOURCE:       "the driver does not understand the kernels",
 	NotSupported:                      "the driver lacks an entry point",
 	C.CUDA_ERROR_ILLEGAL_ADDRESS:      "a kernel read or wrote outside its memory: the device is lost until the program ends",
@@ -113,6 +122,9 @@ var Graphs = []string{
 	"cuStreamBeginCapture_v2", "cuStreamEndCapture", "cuGraphInstantiateWithFlags", "cuGraphLaunch", "cuGraphDestroy", "cuGraphExecDestroy",
 }
 
+// Dependent are the entry points that LaunchDependent needs in addition to Used.
+var Dependent = []string{"cuLaunchKernelEx"}
+
 // A Graph is a set of launches that the driver keeps and starts in one call.
 type Graph struct{ exec C.CUgraphExec }
 
@@ -162,6 +174,17 @@ func (g Graph) Destroy() error {
 // which are copied before Launch returns.
 func Launch(f cu.Function, grid [3]uint32, threads uint32, s cu.Stream, args []uint64) error {
 	r := C.talf_launch(*(*C.CUfunction)(unsafe.Pointer(&f)), C.uint(grid[0]), C.uint(grid[1]), C.uint(grid[2]), C.uint(threads),
+		*(*C.CUstream)(unsafe.Pointer(&s)), unsafe.Pointer(&args[0]))
+	if r != 0 {
+		return Error(r)
+	}
+	return nil
+}
+
+// LaunchDependent is Launch of a kernel that may begin before the one in front of it on the stream has ended, and waits for that itself
+// (programmatic dependent launch).
+func LaunchDependent(f cu.Function, grid [3]uint32, threads uint32, s cu.Stream, args []uint64) error {
+	r := C.talf_launch_dependent(*(*C.CUfunction)(unsafe.Pointer(&f)), C.uint(grid[0]), C.uint(grid[1]), C.uint(grid[2]), C.uint(threads),
 		*(*C.CUstream)(unsafe.Pointer(&s)), unsafe.Pointer(&args[0]))
 	if r != 0 {
 		return Error(r)

@@ -11,11 +11,12 @@
 //   TALF_FAKE_IMAGE=n     what loading a module returns (0)
 //   TALF_FAKE_INIT=n      what cuInit returns (0)
 //   TALF_FAKE_CAPTURE=n   what ending a capture returns (0)
+//   TALF_FAKE_CAPTURE_DEPENDENT=n  what capturing a launch that may begin before its turn returns (0)
 //   TALF_FAKE_NULL=1      nothing runs but a stand-in for likely tokens and the choice of nodes: every call is brief, so
 //                         that what remains is the host's own time. Tokens are made up
 // TALF_FAKE_TRACE=file appends a line for every call that costs time: its name and
 // its bytes, of a copy, or kernels, of a graph.
-// Compiled with OLD_DRIVER defined, it lacks an entry point.
+// Compiled with OLD_DRIVER defined, it lacks an entry point; with NO_LAUNCH_ATTRIBUTES, one that can be done without.
 //
 // talf_fake_route hands launches to somebody else, who is told of everything that
 // happens to memory.
@@ -24,29 +25,33 @@
 #include <algorithm>
 #include <deque>
 #include <map>
+#include <memory>
 #include <mutex>
 #include <string>
 #include <sys/mman.h>
 
 typedef std::function<bool()> Work;
+// What a kernel is called with, which must last until it has run. If begin is set, it begins before its turn.
+struct Call {
+  const void *args;
+  int grid[3], threads;
+  emulate::Early *early; // or null
+  bool begin;
+};
 struct Kernel {
   std::string name;
   size_t size;
-  std::function<Work(const void *, const int *, int)> bind;
+  bool (*call)(const Call &);
 };
-#define ROW(name, Args)                                                                    \
-  {                                                                                        \
-    #name, {                                                                               \
-      #name, sizeof(Args), [](const void *p, const int *g, int n) -> Work {                       \
-        Args a;                                                                            \
-        memcpy((void *)&a, p, sizeof a);                                                   \
-        int x = g[0], y = g[1], z = g[2];                                                  \
-        return [=] {                                                                       \
-          int g[3] = {x, y, z};                                                            \
-          return emulate::launch(#name, g, n, [&] { name(a); });                                  \
-        };                                                                                 \
-      }                                                                                    \
-    }                                                                                      \
+#define ROW(name, Args)                                                                               \
+  {                                                                                                   \
+    #name, {                                                                                          \
+      #name, sizeof(Args), [](const Call &c) {                                                        \
+        const Args &a = *(const Args *)c.args;                                                        \
+        std::function<void()> f = [&a] { name(a); };                                                  \
+        return c.begin ? emulate::begin(#name, c.grid, c.threads, f, *c.early) : emulate::launch(#name, c.grid, c.threads, f, c.early); \
+      }                                                                                               \
+    }                                                                                                 \
   }
 static std::map<std::string, Kernel> kernels = {
     ROW(embed_f32, EmbedArgs),       ROW(embed_bf16, EmbedArgs),      ROW(embed_q8, EmbedArgs),
@@ -95,6 +100,14 @@ static std::recursive_mutex mutex;
 struct Waiting {
   Work work;
   size_t device; // context
+  Work begin;    // of a kernel that may begin before those in front have ended, or empty
+};
+// A Launch is of a kernel.
+struct Launch {
+  const Kernel *kernel;
+  std::vector<u8> args;
+  int grid[3], threads;
+  bool behind; // it may begin before those in front have ended
 };
 static std::deque<Waiting> waiting;
 static std::map<u64, size_t> allocations;
@@ -115,7 +128,7 @@ struct Route {
   int (*event)(int kind, u64 at, u64 from, u64 n);
   int (*image)(const char *ptx);
   // native runs the kernel here.
-  int (*launch)(const char *name, const void *args, u64 size, const int *grid, int threads, void *native);
+  int (*launch)(const char *name, const void *args, u64 size, const int *grid, int threads, int behind, void *native);
 };
 enum { event_alloc, event_free, event_write, event_copy, event_read };
 static Route route;
@@ -128,23 +141,38 @@ static long setting(const char *name, long otherwise) {
 
 static const bool null_driver = setting("TALF_FAKE_NULL", 0) != 0;
 
+// begin_some lets kernels begin that may, behind the one that runs.
+static void begin_some() {
+  enum { most = 3 }; // which keeps few stacks
+  int ahead = 0;
+  for (auto &w : waiting) {
+    if (!w.begin || ahead++ == most) return;
+    if (!failures[w.device] && emulate::random(4) == 0 && !w.begin()) failures[w.device] = launch_failed;
+  }
+}
+
 static int finish_all() {
   while (!waiting.empty()) {
     Waiting w = waiting.front();
     waiting.pop_front();
+    emulate::between = begin_some;
     if (!failures[w.device] && !w.work()) failures[w.device] = launch_failed;
+    emulate::between = nullptr;
   }
   return failure;
 }
 
-// A Graph is launches that were captured, a kernel each.
-typedef std::vector<Work> Graph;
+// A Graph is launches that were captured. Of the null driver, what it runs.
+struct Graph {
+  std::vector<Launch> launches;
+  std::vector<Work> brief;
+};
 static thread_local Graph *capturing; // only a device's own thread captures
 
-static int later(Work w) {
+static int later(Work w, Work begin = {}) {
   if (failure) return failure;
   if (capturing) return 900; // only kernels are captured
-  waiting.push_back({std::move(w), context});
+  waiting.push_back({std::move(w), context, std::move(begin)});
   if (waiting.size() > 1000) return finish_all(); // a device does not wait for ever
   return success;
 }
@@ -159,9 +187,24 @@ static u64 of_device(const char *name) {
   return v ? strtoull(v, nullptr, 10) : 0;
 }
 
-static int launched(const Work &w) {
+static int launched(const Launch &launch) {
   if ((u64)++launches[context] == of_device("TALF_FAKE_LOST")) return failure = illegal_address;
-  return later(w);
+  auto l = std::make_shared<Launch>(launch);
+  auto early = std::make_shared<emulate::Early>();
+  early->behind = l->behind;
+  auto call = [=](bool begin) {
+    return l->kernel->call({l->args.data(), {l->grid[0], l->grid[1], l->grid[2]}, l->threads, early.get(), begin});
+  };
+  if (route.launch) {
+    return later([=] {
+      Work native = [=] { return call(false); };
+      return route.launch(l->kernel->name.c_str(), l->args.data(), l->args.size(), l->grid, l->threads, l->behind, &native) == 0;
+    });
+  }
+#ifndef RACES // which finds such races whenever a kernel begins
+  if (l->behind) return later([=] { return call(false); }, [=] { return early->begun || call(true); });
+#endif
+  return later([=] { return call(false); });
 }
 
 static void trace(const char *name, size_t n) {
@@ -406,11 +449,11 @@ static Work likely(const Kernel *k, const void *args, const int *grid) {
   return {};
 }
 
-API(cuLaunchKernel)(Kernel *k, unsigned gx, unsigned gy, unsigned gz, unsigned bx, unsigned by, unsigned bz, unsigned, void *, void **params, void **) {
+static int launch(const Kernel *k, unsigned gx, unsigned gy, unsigned gz, unsigned bx, unsigned by, unsigned bz, void **params, bool behind) {
   if (null_driver) {
     int grid[3] = {(int)gx, (int)gy, (int)gz};
     if (Work w = likely(k, params[0], grid); w && capturing)
-      capturing->push_back(w);
+      capturing->brief.push_back(w);
     else if (w)
       w();
     return success;
@@ -419,19 +462,37 @@ API(cuLaunchKernel)(Kernel *k, unsigned gx, unsigned gy, unsigned gz, unsigned b
   if (failure) return failure;
   if (!in_context()) return invalid_context;
   if (by != 1 || bz != 1 || !gx || !gy || !gz || gy > 65535 || gz > 65535) return invalid_value;
-  int g[3] = {(int)gx, (int)gy, (int)gz};
-  Work w = k->bind(params[0], g, (int)bx);
-  if (route.launch) {
-    std::vector<u8> args((u8 *)params[0], (u8 *)params[0] + k->size);
-    w = [=]() mutable { return route.launch(k->name.c_str(), args.data(), args.size(), g, (int)bx, &w) == 0; };
-  }
+  Launch l{k, {(u8 *)params[0], (u8 *)params[0] + k->size}, {(int)gx, (int)gy, (int)gz}, (int)bx, behind};
   if (capturing) {
-    capturing->push_back(w);
+    capturing->launches.push_back(std::move(l));
     return success;
   }
   trace("launch", 1);
-  return launched(w);
+  return launched(l);
 }
+API(cuLaunchKernel)(Kernel *k, unsigned gx, unsigned gy, unsigned gz, unsigned bx, unsigned by, unsigned bz, unsigned, void *, void **params, void **) {
+  return launch(k, gx, gy, gz, bx, by, bz, params, false);
+}
+#ifndef NO_LAUNCH_ATTRIBUTES
+struct Attribute {
+  int id, pad, value[16];
+};
+struct Config {
+  unsigned gx, gy, gz, bx, by, bz, shared;
+  void *stream;
+  const Attribute *attributes;
+  unsigned n;
+};
+API(cuLaunchKernelEx)(const Config *c, Kernel *k, void **params, void **) {
+  bool behind = false;
+  for (unsigned i = 0; i < c->n; i++) {
+    if (c->attributes[i].id != 6) return invalid_value; // programmatic stream serialisation
+    behind = c->attributes[i].value[0] != 0;
+  }
+  if (behind && capturing && setting("TALF_FAKE_CAPTURE_DEPENDENT", 0)) return (int)setting("TALF_FAKE_CAPTURE_DEPENDENT", 0);
+  return launch(k, c->gx, c->gy, c->gz, c->bx, c->by, c->bz, params, behind);
+}
+#endif
 
 API(cuStreamBeginCapture_v2)(void *, int mode) {
   LOCK;
@@ -445,7 +506,10 @@ API(cuStreamEndCapture)(void *, Graph **g) {
   if (!capturing) return 901;
   *g = capturing;
   capturing = nullptr;
-  trace("capture", (*g)->size());
+  trace("capture", (*g)->launches.size());
+  size_t n = 0;
+  for (auto &l : (*g)->launches) n += l.behind;
+  trace("dependent", n);
   return (int)setting("TALF_FAKE_CAPTURE", 0);
 }
 API(cuGraphInstantiateWithFlags)(Graph **e, Graph *g, unsigned long long flags) {
@@ -455,16 +519,16 @@ API(cuGraphInstantiateWithFlags)(Graph **e, Graph *g, unsigned long long flags) 
 }
 API(cuGraphLaunch)(Graph *e, void *) {
   if (null_driver) {
-    for (auto &w : *e) w();
+    for (auto &w : e->brief) w();
     return success;
   }
   LOCK;
   if (failure) return failure;
   if (!in_context()) return invalid_context;
   if (capturing) return 900;
-  trace("graph", e->size());
-  for (auto &w : *e)
-    if (int r = launched(w)) return r;
+  trace("graph", e->launches.size());
+  for (auto &l : e->launches)
+    if (int r = launched(l)) return r;
   return success;
 }
 API(cuGraphDestroy)(Graph *g) { delete g; return success; }

@@ -6,6 +6,9 @@
 // them a store, are in order if a barrier of their block lies between them, or, for different
 // blocks, if the first one's block passed a fence and then took a ticket, and the second one's
 // took the same ticket later and then passed a fence.
+//
+// A thread that has not waited yet for the kernels in front stores nothing to the device's memory, and reads nothing that a
+// kernel has stored since the last one that began when all in front of it had ended.
 #include "races.h"
 #include <cstdio>
 #include <cstdlib>
@@ -52,11 +55,13 @@ std::vector<Ticket> acquired;                                   // of the block 
 const char *kernel;
 int at[3];
 u32 block, first = 1; // the block that runs, and the first of its launch
+u32 chain = 1;        // the first of the last launch that began when all in front had ended
+bool behind;
 bool watching;
 Access now;
 u64 stack, stack_size;
 struct Lane {
-  bool fenced;
+  bool fenced, waited;
   const void *ticket;
 };
 std::vector<Lane> lanes;
@@ -71,6 +76,12 @@ bool ordered(const Access &a, u64 p) {
   for (auto &t : acquired)
     if (t.by.block == a.block && (a.turn < t.by.turn || a.lane == t.by.lane) && (t.taken < now.turn || t.taker == now.lane)) return true;
   return false;
+}
+
+bool is_early(u64 p) { return behind && !lanes[now.lane].waited && !is_shared(p); }
+[[noreturn]] void early(const char *does) {
+  fprintf(stderr, "emulated device: %s: thread %d of block (%d,%d,%d) %s before it waits\n", kernel, now.lane, at[0], at[1], at[2], does);
+  abort();
 }
 
 [[noreturn]] void race(const char *does, const char *did, const Access &a) {
@@ -98,6 +109,7 @@ void read(u64 p, u64 n) {
   if (!watching || p - stack < stack_size) return;
   for (u64 q = p & ~1ull; q < p + n; q += 2) {
     Cell &c = *cell(q);
+    if (c.writer.block >= chain && is_early(q)) early("reads what a kernel in front wrote,");
     if (!ordered(c.writer, q)) race("reads", "wrote", c.writer);
     if (c.reader.block < (is_shared(q) ? block : first))
       c.readers = 0;
@@ -114,6 +126,7 @@ void read(u64 p, u64 n) {
 void write(u64 p, u64 n) {
   if (!watching || p - stack < stack_size) return;
   for (u64 q = p & ~1ull; q < p + n; q += 2) {
+    if (is_early(q)) early("writes");
     Cell &c = *cell(q);
     if (!ordered(c.writer, q)) race("writes", "wrote", c.writer);
     if (c.reader.block >= (is_shared(q) ? block : first) && (!ordered(c.reader, q) || (c.readers & several_blocks) || ((c.readers & several_lanes) && c.reader.turn == now.turn)))
@@ -126,9 +139,11 @@ void write(u64 p, u64 n) {
 
 } // namespace
 
-void races_launch(const char *name, int threads) {
+void races_launch(const char *name, int threads, bool is_behind) {
   kernel = name;
   first = block + 1;
+  behind = is_behind;
+  if (!behind) chain = first;
   released.clear();
   lanes.assign(threads, Lane());
 }
@@ -164,6 +179,7 @@ void races_ticket(const void *p) {
   if (l.fenced) released[p].push_back(now);
   l.ticket = p;
 }
+void races_wait() { lanes[now.lane].waited = true; }
 
 // What the compiler calls.
 #define CALL extern "C" __attribute__((visibility("hidden"))) void
@@ -180,3 +196,4 @@ CALL __tsan_vptr_read(void **) {}
 CALL __tsan_func_entry(void *) {}
 CALL __tsan_func_exit() {}
 CALL __tsan_init() {}
+extern "C" __attribute__((visibility("hidden"))) int __tsan_atomic32_fetch_add(volatile int *p, int v, int) { return __atomic_fetch_add(p, v, __ATOMIC_SEQ_CST); } // of the driver

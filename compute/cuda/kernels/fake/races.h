@@ -2,7 +2,8 @@
 #pragma once
 extern "C" {
 #pragma GCC visibility push(hidden)
-void races_launch(const char *kernel, int threads);
+// behind: the launch may begin before those in front have ended.
+void races_launch(const char *kernel, int threads, bool behind);
 void races_block(int x, int y, int z);
 // The emulator's own code runs, or a thread's, after this many barriers.
 void races_emulator();
@@ -11,5 +12,7 @@ void races_kernel(int thread, int barriers, const void *stack, unsigned long siz
 void races_copy(void *to, const void *from, bool ok);
 void races_fence();
 void races_ticket(const void *ticket);
+// A thread waits for the kernels in front.
+void races_wait();
 #pragma GCC visibility pop
 }
