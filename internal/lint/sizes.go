@@ -27,13 +27,14 @@ const Evaluator = "model/chat/internal/jinja"
 
 // LargePackages are the packages that may be larger than MaxPackage, with the reason.
 var LargePackages = map[string]string{
-	Evaluator:             "the Jinja language: docs/adr/0004-chat-templates.md",
-	"compute/computetest": "one suite for all operations, which share a device under test and the reference; levels of trees are a package of their own",
-	"compute/cpu":         "the operations of one device share its buffers, weights, workers and their scratch memory; kernels and topology are packages of their own",
-	"compute/cpu/kern":    "one table of functions for each class of processor, with plain Go beside each function as the oracle of the others",
-	"compute/cuda":        "the operations of one queue share its arguments, scratch memory and passes; driver and kernels are packages of their own",
-	"tools/avogen":        "the kernels of all classes share registers, masks, constants and prefetching, and a class is what some of them emit",
-	"model/tokenizer":     "tokenizer.json as a whole: normalizer, splitter, model, post-processor and decoder work on one text and its offsets",
+	Evaluator:              "the Jinja language: docs/adr/0004-chat-templates.md",
+	"compute/computetest":  "one suite for all operations, which share a device under test and the reference; levels of trees are a package of their own",
+	"compute/cpu":          "the operations of one device share its buffers, weights, workers and their scratch memory; kernels and topology are packages of their own",
+	"compute/cpu/kern":     "one table of functions for each class of processor, with plain Go beside each function as the oracle of the others",
+	"compute/cuda":         "the operations of one queue share its arguments, scratch memory and passes; driver and kernels are packages of their own",
+	"compute/cuda/ptxtest": "one interpreter: decoding chooses a warp's methods, and all of them keep the state of its registers, its memory and its order",
+	"tools/avogen":         "the kernels of all classes share registers, masks, constants and prefetching, and a class is what some of them emit",
+	"model/tokenizer":      "tokenizer.json as a whole: normalizer, splitter, model, post-processor and decoder work on one text and its offsets",
 }
 
 // Oversized returns one sentence for each file, package or command directory
