@@ -55,7 +55,7 @@ type ptxBug struct {
 	new    string
 	nth    int    // which of its matches, from 0
 	test   string // that must fail
-	want   string // a part of the message
+	want   string // a part of the message, a regular expression: which access of two is reported depends on the order of threads
 }
 
 var ptxBugs = []ptxBug{
@@ -69,7 +69,7 @@ var ptxBugs = []ptxBug{
 	{"a wait for copies to a ring removed", "staged_bf16_16", `cp\.async\.wait_group 2;`, "", 0, sharedTest + "BF16", "a copy to these bytes that was not waited for"},
 	{"a barrier removed between a ring's units", "staged_bf16_16", `bar\.sync 	0;`, "", 0, sharedTest + "BF16", "without an order"},
 	{"a wait for copies of one plane removed", "single_bf16_16", `cp\.async\.wait_group 14;`, "", 0, planeTest + "33", "a copy to these bytes that was not waited for"},
-	{"a barrier removed between steps of one plane", "single_bf16_256", `bar\.sync 	0;`, "", 0, planeTest + "290", "a copy to these bytes that was not waited for"},
+	{"a barrier removed between steps of one plane", "single_bf16_256", `bar\.sync 	0;`, "", 0, planeTest + "290", "a copy to these bytes that was not waited for|a load without an order"},
 	{"a barrier removed behind sums of one plane", "single_bf16_64", `bar\.sync 	0;`, "", 2, planeTest + "33", "without an order"},
 	{"operands of a product in one plane swapped", "single_bf16_128", `(mma\S+ \{[^}]*\}, \{[^}]*\}, )\{(%r\d+),(%r\d+)\}`, "$1{$3,$2}", 0, planeTest + "290", "want 0x"},
 	{"operands of a product swapped", "linear_bf16_8", `(mma\S+ \{[^}]*\}, \{[^}]*\}, )\{(%r\d+),(%r\d+)\}`, "$1{$3,$2}", 0, sharedTest + "BF16", "want 0x"},
@@ -186,7 +186,7 @@ func TestPlantedPTXBugsAreCaught(t *testing.T) {
 	for i, b := range ptxBugs {
 		t.Run(b.name, func(t *testing.T) {
 			out, err := run(t, b.test, []string{"-ptx", "-test.short"}, envPlant+"="+strconv.Itoa(i))
-			if err == nil || !strings.Contains(out, "ptx: "+b.kernel) || !strings.Contains(out, b.want) {
+			if err == nil || !strings.Contains(out, "ptx: "+b.kernel) || !regexp.MustCompile(b.want).MatchString(out) {
 				t.Errorf("%v, want a message about %s that says %q:\n%s", err, b.kernel, b.want, out)
 			}
 		})
