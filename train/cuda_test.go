@@ -19,6 +19,7 @@ import (
 	"talf/compute/cuda/cudatest"
 	"talf/data"
 	"talf/model"
+	"talf/train/dist"
 	"talf/train/mix"
 )
 
@@ -432,6 +433,63 @@ func TestCUDADevicesTrainTogether(t *testing.T) {
 			if strings.HasPrefix(name, third) && !bytes.Equal(got[name], want[name]) {
 				t.Errorf("%s, and the run went on: other bits in %s", c.plant, name)
 			}
+		}
+	}
+}
+
+// A hearing group calls a function when a rank has told the others an error.
+type hearing struct {
+	*dist.Member
+	hear func()
+}
+
+func (h hearing) Gather(ctx context.Context, msg []byte) ([][]byte, error) {
+	all, err := h.Member.Gather(ctx, msg)
+	for _, b := range all {
+		if bytes.Contains(b, []byte(`"err"`)) {
+			h.hear()
+		}
+	}
+	return all, err
+}
+
+// A device is lost, and then the one that still had the last finished step: its weights, too, are an older step's, which nobody may
+// take for the last one's.
+func TestCUDADevicesThatAreLostTogetherSaveNothing(t *testing.T) {
+	if !onEmulatedDevice(t) {
+		return
+	}
+	t.Setenv("TALF_FAKE_DEVICES", "4")
+	const unread = "TALF_FAKE_UNREAD"
+	for first, both := range map[int]bool{0: false, 2: true} {
+		t.Setenv(unread, "")
+		r := newRanked(t, 4)
+		r.cfg.Loss, r.cfg.Steps, r.cfg.Rows, r.cfg.EvalEvery, r.cfg.SaveEvery, r.cfg.EvalSeqs = "talf", 3, 32, 0, 0, 0
+		r.data = filepath.Join(t.TempDir(), "few")
+		tinyDataIn(t, r.data, tinyTarget(t, device(t, 1)), 6, data.BF16)
+		lose := func(rank int) { os.Setenv(unread, strings.Repeat("0,", first+rank)+"1") } // when it is next read, to the end of the process
+		r.job = func(rank int, j *HeadJob) {
+			c := cuda.Default()
+			c.Device = first + rank
+			j.Target = cudaTarget(t, c)
+			if rank == 0 {
+				j.Report = func(p Progress) {
+					if p.Step == 2 {
+						lose(0)
+					}
+				}
+			} else if both {
+				j.Group = hearing{j.Group.(*dist.Member), func() { lose(1) }}
+			}
+		}
+		_, errs := r.run(2)
+		for rank, err := range errs {
+			if err == nil || !strings.Contains(err.Error(), "rank 0: ") {
+				t.Errorf("rank %d: %v", rank, err)
+			}
+		}
+		if saved := files(t, r.out)["step-00000002/model.safetensors"] != nil; saved == both {
+			t.Errorf("both devices are lost: %v, and a checkpoint is saved: %v (%v)", both, saved, errs)
 		}
 	}
 }

@@ -19,15 +19,15 @@ func (t *trainer) rescue(ctx context.Context, res Result, err error) (Result, er
 	}
 	if failed != nil && failed.Rank == 0 {
 		values := slices.Concat(t.params.Tensors(), t.opt.Moments())
-		var own []byte
+		own, lost := []byte(nil), error(nil)
 		if t.peers.Rank() == failed.Well {
-			own = gg.Bytes(values)
+			own, lost = gg.Bytes(values), t.queue.Sync(context.Background()) // what could not be read is an older step's
 		}
-		all, cerr := t.peers.Collect(ctx, own)
+		all, cerr := t.peers.Fetch(ctx, failed.Well, own, lost)
 		if cerr != nil || t.peers.Rank() != 0 || t.queue.Sync(context.Background()) == nil { // it is not the device
 			return res, errors.Join(err, cerr)
 		}
-		if cerr := gg.Detach(values, all[failed.Well]); cerr != nil {
+		if cerr := gg.Detach(values, all); cerr != nil {
 			return res, errors.Join(err, cerr)
 		}
 		t.detached = true

@@ -190,13 +190,37 @@ func (p *Peers) Exchange(ctx context.Context, body any, err error) ([]json.RawMe
 	return p.settle(ctx, all, err)
 }
 
-// Collect gives every rank the messages of all, by rank.
-func (p *Peers) Collect(ctx context.Context, msg []byte) (all [][]byte, _ error) {
-	err := p.patiently(ctx, func(ctx context.Context) (err error) {
-		all, err = p.group.Gather(ctx, msg)
-		return err
-	})
-	return all, err
+// fetchPiece is how many bytes Fetch passes on at a time. Messages of MPI are shorter than the weights of a large head, and every rank
+// receives each.
+const fetchPiece = 16 << 20
+
+// Fetch returns msg of rank from, of any length, to rank 0. If that rank has none, all get err, which says why.
+func (p *Peers) Fetch(ctx context.Context, from int, msg []byte, err error) (all []byte, _ error) {
+	bodies, err := p.Exchange(ctx, len(msg), err)
+	if err != nil {
+		return nil, err
+	}
+	left := 0
+	if err := json.Unmarshal(bodies[from], &left); err != nil {
+		return nil, fmt.Errorf("length of a message of %s: %w", p.Name(from), err)
+	}
+	for ; left > 0; left -= fetchPiece {
+		var piece []byte
+		if p.Rank() == from {
+			piece, msg = msg[:min(len(msg), fetchPiece)], msg[min(len(msg), fetchPiece):]
+		}
+		err := p.patiently(ctx, func(ctx context.Context) error {
+			got, err := p.group.Gather(ctx, piece)
+			if err == nil && p.Rank() == 0 {
+				all = append(all, got[from]...)
+			}
+			return err
+		})
+		if err != nil {
+			return nil, err
+		}
+	}
+	return all, nil
 }
 
 // A meeting is a Group within one process, whose ranks can give each other more than messages. See (*Member).Once.

@@ -1,6 +1,7 @@
 package dist
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -111,4 +112,36 @@ func TestAnInterruptedRankWaitsForAGrace(t *testing.T) {
 			t.Errorf("a later operation: %v after %v", err, time.Since(start))
 		}
 	})
+}
+
+// A long message passes from one rank to the first in pieces, and what a rank has not is everyone's error.
+func TestRanksFetchLongMessages(t *testing.T) {
+	long := make([]byte, 33<<20+5)
+	for i := range long {
+		long[i] = byte(i ^ i>>11)
+	}
+	errs := together(3, func(p *Peers) error {
+		rank := p.Rank()
+		for _, msg := range [][]byte{long, long[:32<<20], long[:1], nil} {
+			var own []byte
+			if rank == 2 {
+				own = msg
+			}
+			got, err := p.Fetch(t.Context(), 2, own, nil)
+			if err != nil || rank == 0 && !bytes.Equal(got, msg) || rank > 0 && got != nil {
+				t.Errorf("rank %d: %d bytes of %d, %v", rank, len(got), len(msg), err)
+			}
+		}
+		var none error
+		if rank == 2 {
+			none = errors.New("planted")
+		}
+		if _, err := p.Fetch(t.Context(), 2, nil, none); err == nil || err.Error() != "rank 2: planted" {
+			t.Errorf("rank %d: %v, want rank 2's", rank, err)
+		}
+		return nil
+	})
+	if err := errors.Join(errs...); err != nil {
+		t.Error(err)
+	}
 }

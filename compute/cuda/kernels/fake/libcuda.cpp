@@ -7,6 +7,7 @@
 //   TALF_FAKE_MEMORY=n    bytes of memory (1 GiB)
 //   TALF_FAKE_BUSY=n,n…   bytes of each device that other programs hold (0)
 //   TALF_FAKE_LOST=n,n…   the n-th launch of each device and all that follows fail there (0: none does)
+//   TALF_FAKE_UNREAD=n,n… 1: the device is lost when it is next read (0)
 //   TALF_FAKE_COMPUTE=n   compute capability times 10 (90)
 //   TALF_FAKE_IMAGE=n     what loading a module returns (0)
 //   TALF_FAKE_INIT=n      what cuInit returns (0)
@@ -367,6 +368,7 @@ API(cuMemcpyDtoHAsync_v2)(void *d, u64 s, size_t n, void *) {
   LOCK;
   if (!inside(s, n)) return invalid_value;
   trace("dtoh", n);
+  if (of_device("TALF_FAKE_UNREAD")) return failure = illegal_address;
   return later([=] { memcpy(d, (void *)s, n); return tell(event_read, s, 0, n); });
 }
 API(cuMemcpyDtoDAsync_v2)(u64 d, u64 s, size_t n, void *) {
