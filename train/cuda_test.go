@@ -14,6 +14,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"talf/compute/cuda"
 	"talf/compute/cuda/cudatest"
@@ -434,6 +435,48 @@ func TestCUDADevicesTrainTogether(t *testing.T) {
 				t.Errorf("%s, and the run went on: other bits in %s", c.plant, name)
 			}
 		}
+	}
+}
+
+// TestCUDAInterruptsASumThatNeverEnds interrupts a run in a sum that no device and no library says anything of: it is ended before the
+// ranks give each other up, and the step before it is saved.
+func TestCUDAInterruptsASumThatNeverEnds(t *testing.T) {
+	if !onEmulatedDevice(t) {
+		return
+	}
+	if testing.Short() {
+		t.Skip("waits for five seconds")
+	}
+	t.Setenv("TALF_FAKE_DEVICES", "2")
+	r := newRanked(t, 2)
+	r.cfg.Loss, r.cfg.Steps, r.cfg.Rows, r.cfg.EvalEvery, r.cfg.SaveEvery, r.cfg.EvalSeqs = "talf", 2, 32, 0, 0, 0
+	trace := filepath.Join(t.TempDir(), "sums")
+	t.Setenv("TALF_FAKE_NCCL_TRACE", trace)
+	t.Setenv("TALF_FAKE_NCCL_PLANT", "s2,0")
+	ctx, stop := context.WithCancel(t.Context())
+	r.ctx = func(int) context.Context { return ctx }
+	r.job = func(rank int, j *HeadJob) {
+		c := cuda.Default()
+		c.Device = rank
+		j.Target = cudaTarget(t, c)
+		j.Joined = func(string, error) {}
+	}
+	go func() {
+		for ctx.Err() == nil {
+			if b, _ := os.ReadFile(trace); bytes.Count(b, []byte("\n")) == 2 {
+				stop()
+			}
+			time.Sleep(time.Millisecond)
+		}
+	}()
+	_, errs := r.run(2)
+	for rank, err := range errs {
+		if !errors.Is(err, context.Canceled) || !strings.Contains(err.Error(), "step 2: gradients of the devices: not done 5s after an interruption") {
+			t.Errorf("rank %d: %v", rank, err)
+		}
+	}
+	if got := files(t, r.out); got["step-00000001/model.safetensors"] == nil || got["step-00000002/model.safetensors"] != nil {
+		t.Error("the step before was not saved")
 	}
 }
 

@@ -102,11 +102,12 @@ func (j *joined) Sum(ctx context.Context, bufs [][]compute.Buffer) error {
 	return err
 }
 
-// Of waiting for a sum: the time between two looks grows, and who is interrupted waits a while longer, because the step may end.
+// Of waiting for a sum: the time between two looks grows, and who is interrupted waits a while longer, because the step may end. That
+// is less than ranks then wait for each other (dist.Peers): the sum has ended before any of them closes its device.
 const (
 	firstLook = 20 * time.Microsecond
 	lastLook  = time.Millisecond
-	sumGrace  = 10 * time.Second
+	sumGrace  = 5 * time.Second
 )
 
 // sum runs on the thread. It looks at all devices until they are done, because one that is lost would let the others wait for ever.

@@ -3,7 +3,7 @@
 //
 //   TALF_FAKE_NCCL_INIT=n      what ncclCommInitAll returns (0)
 //   TALF_FAKE_NCCL_PLANT=kNr   in the N-th group from here on, of rank r: k is f, the group fails; h, it never ends, and the rank's
-//                              communicator says why; l, it never ends, because the rank's device is lost; o, the rank gets its own
+//                              communicator says why; l, it never ends, because the rank's device is lost; s, it never ends, and nobody says why; o, the rank gets its own
 //                              numbers, not the sum
 //   TALF_FAKE_NCCL_TRACE=file  appends a line for every group: its sums and all of their floats
 #include <dlfcn.h>
@@ -149,7 +149,7 @@ API(ncclGroupEnd)() {
     current((void *)(size_t)list[0].comm->device);
     if (synchronize(list[0].stream)) return unhandled_cuda_error;
   }
-  if (kind == 'h' || kind == 'l') {
+  if (kind == 'h' || kind == 'l' || kind == 's') {
     q->stuck = true;
     hold(1);
     if (kind == 'h') q->comms[rank]->async = remote_error;
