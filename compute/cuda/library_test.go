@@ -266,26 +266,38 @@ func TestTrainingByLibraryNeedsIt(t *testing.T) {
 }
 
 // A run that multiplies copies in bfloat16 by the library ends where there is no memory for them: the device's own products of floats
-// have other bits.
+// have other bits. That goes for LM heads, too.
 func TestTrainingByLibraryEndsWithoutMemoryForCopies(t *testing.T) {
 	needsEmulated(t)
 	if !withBLAS(t, "TALF_FAKE_MEMORY=34900000") {
 		return
 	}
-	d := trainsByLibrary(t, true, 1)
-	defer d.Close()
-	q := d.Queue()
-	ops := q.Abilities().Train
-	const n = 320
-	m := func() compute.Mat {
-		b, err := d.Alloc(compute.F32, n, n)
-		if err != nil {
-			t.Fatal(err)
-		}
-		return compute.Mat{Buf: b, Rows: n, Cols: n, Stride: n}
-	}
-	ops.Gemm(m(), m(), m(), 0)
-	if err := q.Sync(t.Context()); err == nil || !strings.Contains(err.Error(), "no memory for copies in bfloat16") || !strings.Contains(err.Error(), "--cublas=false") {
-		t.Errorf("without memory: %v", err)
+	for name, multiply := range map[string]func(ops compute.TrainOps, zero func(shape ...int) compute.Buffer){
+		"product": func(ops compute.TrainOps, zero func(shape ...int) compute.Buffer) {
+			const n = 320
+			m := func() compute.Mat { return compute.Mat{Buf: zero(n, n), Rows: n, Cols: n, Stride: n} }
+			ops.Gemm(m(), m(), m(), 0)
+		},
+		"LM head": func(ops compute.TrainOps, zero func(shape ...int) compute.Buffer) {
+			const rows, v, hidden = 8, 480, 480
+			labels := &compute.SoftLabels{K: 1, IDs: make([]int32, rows), Prob: make([]float32, rows)}
+			ops.SoftCE(zero(rows), zero(rows, hidden), nil, zero(rows, hidden), zero(v, hidden), labels, make([]float32, rows), rows)
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			d := trainsByLibrary(t, true, 1)
+			defer d.Close()
+			q := d.Queue()
+			multiply(q.Abilities().Train, func(shape ...int) compute.Buffer {
+				b, err := d.Alloc(compute.F32, shape...)
+				if err != nil {
+					t.Fatal(err)
+				}
+				return b
+			})
+			if err := q.Sync(t.Context()); err == nil || !strings.Contains(err.Error(), "no memory for copies in bfloat16") || !strings.Contains(err.Error(), "--cublas=false") {
+				t.Errorf("without memory: %v", err)
+			}
+		})
 	}
 }
