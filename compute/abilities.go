@@ -99,7 +99,7 @@ type Sums interface {
 
 // A LibraryTrainer may have been opened so that a library computes products of its TrainOps.
 type LibraryTrainer interface {
-	// TrainsWith names the library, such as "cuBLAS 12.8.4", which decides last bits of what is trained; "" is the
+	// TrainsWith names the library, such as "cuBLAS 12.8.4 on 132 multiprocessors", which decides last bits of what is trained; "" is the
 	// device itself, and the error then says why.
 	TrainsWith() (by string, why error)
 }

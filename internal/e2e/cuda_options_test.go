@@ -205,9 +205,12 @@ func TestTrainingWithCublasOnACUDADevice(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	const began, own, library = "the run began with the arithmetic of ", "cuda sm_90 bf16 (version 2)", "cuda sm_90 bf16 (version 2), cuBLAS 12.8.4"
+	const began, own, library = "the run began with the arithmetic of ", "cuda sm_90 bf16 (version 2)", "cuda sm_90 bf16 (version 2), cuBLAS 12.8.4 on 4 multiprocessors"
 	train("with", "--resume", "--cublas=false").Refuses(t, command.ExitFailure, began+library+", now of "+own)
 	train("without", "--resume").Refuses(t, command.ExitFailure, began+own+", now of "+library)
+	t.Setenv("TALF_FAKE_SMS", "3")
+	train("with", "--resume").Refuses(t, command.ExitFailure, began+library+", now of "+own+", cuBLAS 12.8.4 on 3 multiprocessors")
+	t.Setenv("TALF_FAKE_SMS", "4")
 	if r := train("with", "--resume"); r.Code != command.ExitOK {
 		t.Fatalf("exit %d\n%s", r.Code, r.Err)
 	}

@@ -9,6 +9,7 @@
 //   TALF_FAKE_LOST=n,n…   the n-th launch of each device and all that follows fail there (0: none does)
 //   TALF_FAKE_UNREAD=n,n… 1: the device is lost when it is next read (0)
 //   TALF_FAKE_COMPUTE=n   compute capability times 10 (90)
+//   TALF_FAKE_SMS=n       multiprocessors (4)
 //   TALF_FAKE_IMAGE=n     what loading a module returns (0)
 //   TALF_FAKE_INIT=n      what cuInit returns (0)
 //   TALF_FAKE_CAPTURE=n   what ending a capture returns (0)
@@ -234,7 +235,7 @@ API(cuDeviceGet)(int *d, int i) { *d = i; return i < setting("TALF_FAKE_DEVICES"
 API(cuDeviceGetName)(char *s, int n, int) { snprintf(s, n, "emulated device"); return 0; }
 API(cuDeviceGetAttribute)(int *v, int a, int) {
   long c = setting("TALF_FAKE_COMPUTE", 90);
-  *v = a == 75 ? (int)c / 10 : a == 76 ? (int)c % 10 : a == 16 ? 4 : 0;
+  *v = a == 75 ? (int)c / 10 : a == 76 ? (int)c % 10 : a == 16 ? (int)setting("TALF_FAKE_SMS", 4) : 0;
   return 0;
 }
 API(cuDeviceTotalMem_v2)(size_t *n, int) { *n = setting("TALF_FAKE_MEMORY", 1 << 30); return 0; }
