@@ -444,9 +444,6 @@ func TestCUDAInterruptsASumThatNeverEnds(t *testing.T) {
 	if !onEmulatedDevice(t) {
 		return
 	}
-	if testing.Short() {
-		t.Skip("waits for five seconds")
-	}
 	t.Setenv("TALF_FAKE_DEVICES", "2")
 	r := newRanked(t, 2)
 	r.cfg.Loss, r.cfg.Steps, r.cfg.Rows, r.cfg.EvalEvery, r.cfg.SaveEvery, r.cfg.EvalSeqs = "talf", 2, 32, 0, 0, 0
