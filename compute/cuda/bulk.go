@@ -22,10 +22,9 @@ const slabBytes = 256 << 20 // of a weight that are unpacked at a time
 
 // A bulk is the library and the memory around it, of one queue.
 type bulk struct {
-	on   bool
-	err  error // why there is none
-	name string
-	lib  *library
+	on  bool
+	err error // why there is none
+	lib *library
 
 	slab   *block // rows of a weight
 	planes *block // activations
@@ -44,13 +43,11 @@ func (q *queue) Bulk(on bool) (string, error) {
 		return "", b.err
 	}
 	b.on = on
-	return b.name, nil
+	return b.lib.name, nil
 }
 
 func (q *queue) startBulk() (err error) {
-	if q.bulk.lib, err = q.dev.newLibrary(); err == nil {
-		q.bulk.name = q.bulk.lib.name()
-	}
+	q.bulk.lib, err = q.dev.newLibrary()
 	return err
 }
 

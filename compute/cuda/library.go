@@ -19,6 +19,9 @@ const workspaceSize = 32 << 20
 type library struct {
 	blas      *driver.BLAS
 	workspace *block
+	// name is, for example, "cuBLAS 12.8.4 on 132 multiprocessors": it has the same bits on devices of one architecture with as many of
+	// them, says its documentation.
+	name string
 }
 
 // newLibrary starts cuBLAS.
@@ -38,11 +41,9 @@ func (d *device) newLibrary() (*library, error) {
 	if err != nil {
 		return nil, err
 	}
+	l.name = fmt.Sprintf("cuBLAS %s on %d multiprocessors", l.blas.Version(), d.info.SMs)
 	return l, nil
 }
-
-// name is, for example, "cuBLAS 12.8.4".
-func (l *library) name() string { return "cuBLAS " + l.blas.Version() }
 
 // multiply queues p, which names the library's operands.
 func (d *device) multiply(l *library, p driver.Product) {
@@ -70,13 +71,12 @@ func (d *device) startTraining() {
 	}
 }
 
-// TrainsWith names what computes large products of training, for example "cuBLAS 12.8.4 on 132 multiprocessors": it has the same bits on
-// devices of one architecture with as many of them, says its documentation. "" is the device itself, and the error says why.
+// TrainsWith names what computes large products of training; "" is the device itself, and the error says why.
 func (d *device) TrainsWith() (by string, why error) {
 	if d.noTraining != nil {
 		return "", d.noTraining
 	}
-	return fmt.Sprintf("%s on %d multiprocessors", d.training.name(), d.info.SMs), nil
+	return d.training.name, nil
 }
 
 // large reports whether the library computes a product of training of op(a) [m][k] and op(b) [k][n].

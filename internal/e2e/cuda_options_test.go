@@ -111,7 +111,7 @@ func TestCublasOnACUDADevice(t *testing.T) {
 	if !differ {
 		t.Error("the library took no part: both sets have the same bytes")
 	}
-	const library = "cuda sm_90 f32, cuBLAS 12.8.4, --rows 2048 --tokens 8192"
+	const library = "cuda sm_90 f32, cuBLAS 12.8.4 on 4 multiprocessors, --rows 2048 --tokens 8192"
 	label(with, "--cublas=false").Refuses(t, command.ExitFailure, "arithmetic: of "+library+", want of cuda sm_90 f32")
 	label(without).Refuses(t, command.ExitFailure, "arithmetic: of cuda sm_90 f32, want of "+library)
 	label(with, "--rows", "1024").Refuses(t, command.ExitFailure, "--rows 2048", "--rows 1024")

@@ -65,7 +65,7 @@ func TestOnePlaneOnACUDADevice(t *testing.T) {
 		t.Errorf("labels with cuBLAS are %g from those without", apart)
 	}
 	labelTo(library).Refuses(t, command.ExitFailure, "made with bf16")
-	labelTo(library, "--act-planes", "1", "--cublas=false").Refuses(t, command.ExitFailure, "arithmetic: of cuda sm_90 bf16, activations bf16, cuBLAS 12.8.4", "want of cuda sm_90 bf16, activations bf16")
+	labelTo(library, "--act-planes", "1", "--cublas=false").Refuses(t, command.ExitFailure, "arithmetic: of cuda sm_90 bf16, activations bf16, cuBLAS 12.8.4 on 4 multiprocessors", "want of cuda sm_90 bf16, activations bf16")
 
 	run := func(more ...string) talftest.Result {
 		return talftest.Run(t, "", append([]string{"generate", "--model", dir, "--prompt", "x", "--act-planes", "1"}, more...)...)
