@@ -105,7 +105,7 @@ func TestRowsThatAFileLacksAreNotOrdered(t *testing.T) {
 	for i, s := range []*arch.Spec{latent, pairs} {
 		opt := model.Default()
 		opt.Lazy = true // the account of memory refuses such a model, but only when it is packed
-		costtest.Check(t, s.Arch, costtest.Bound{CPU: costtest.Default.CPU, Bytes: 64 << 20}, func(context.Context) {
+		costtest.Check(t, s.Arch, costtest.Bound{Yards: costtest.Default.Yards, Bytes: 64 << 20}, func(context.Context) {
 			_, err := model.New(s, safetensors.Of("weights", weights[i]...), dev, opt)
 			if err == nil || !strings.Contains(err.Error(), "want [67108864 40] from the configuration") {
 				t.Errorf("%s: %v", s.Arch, err)

@@ -75,7 +75,7 @@ func TestPipesAndDevicesAreRefused(t *testing.T) {
 			if err := put(path); err != nil {
 				t.Fatal(err)
 			}
-			bound := costtest.Bound{CPU: costtest.Default.CPU / 2, Bytes: 64 << 20}
+			bound := costtest.Bound{Yards: costtest.Default.Yards / 2, Bytes: 64 << 20}
 			costtest.Check(t, name, bound, func(context.Context) {
 				err := c.read(dir, path)
 				if err == nil || !strings.Contains(err.Error(), "not a regular file") || !strings.Contains(err.Error(), c.file) {

@@ -87,8 +87,8 @@ func TestEachAnswersWhoWaits(t *testing.T) {
 
 // A line that is too long is not held whole, and the error names it.
 func TestEachRefusesLongLines(t *testing.T) {
-	in := io.MultiReader(strings.NewReader("x\n\nx\n"), &repeated{left: 200 << 20}, strings.NewReader("\n"))
-	costtest.Check(t, "200 MB line", costtest.Bound{CPU: costtest.Default.CPU, Bytes: 100 << 20}, func(ctx context.Context) {
+	costtest.Check(t, "200 MB line", costtest.Bound{Yards: costtest.Default.Yards, Bytes: 100 << 20}, func(ctx context.Context) {
+		in := io.MultiReader(strings.NewReader("x\n\nx\n"), &repeated{left: 200 << 20}, strings.NewReader("\n"))
 		var out strings.Builder
 		_, err := Each(ctx, "input", in, &out, 2, func(dst, line []byte, _ int) ([]byte, bool, error) { return append(dst, line[0]), false, nil })
 		if !errors.Is(err, limits.ErrTooLarge) || !strings.Contains(err.Error(), "input, line 4: a line of more than 16777216 bytes") || out.String() != "x\nx\n" {

@@ -1,5 +1,6 @@
 // Package costtest checks what reading an input costs: tests and fuzz targets fail if it takes
-// too much processor time or memory, whatever the result.
+// too much processor time or memory, whatever the result. Times are compared with a yardstick of
+// the same run, so that no machine's speed decides.
 package costtest
 
 import (
@@ -8,6 +9,7 @@ import (
 	"math/rand/v2"
 	"os"
 	"path/filepath"
+	"runtime"
 	"runtime/metrics"
 	"slices"
 	"strconv"
@@ -15,22 +17,66 @@ import (
 	"time"
 )
 
-// A Bound is what one input may cost.
+// A Bound is what one input may cost. Processor time is in yards: a yard takes about ten
+// milliseconds on a laptop.
 type Bound struct {
-	CPU   time.Duration // of the process while f runs
-	Bytes uint64        // of the heap, above what was there before
+	Yards float64 // of the process while f runs
+	Look  float64 // of f's thread between two looks at its context; 0: it need not look
+	Bytes uint64  // of the heap, above what was there before
 }
 
-// Default is the bound for every kind of file of strangers. Under the race detector, which slows
-// everything down, the time is ten times as long.
-var Default = Bound{CPU: slower * 2 * time.Second, Bytes: 256 << 20}
+// Default is the bound for every kind of file of strangers.
+var Default = Bound{Yards: 256, Bytes: 256 << 20}
 
-// Check runs f, which reads an input called name, and fails t if that takes more than b. If f
-// hangs, Check fails without waiting for it: once it has taken more than b.CPU, or next to nothing
-// for ten times b.CPU, by the clock. On a busy machine it has longer. Other work of the process
-// counts, so tests that call Check do not run in parallel. The context that f gets does not end: the
-// bound has to hold without its help.
+const (
+	tries    = 4               // how often f runs if it costs too much: something else may have disturbed it
+	hopeless = 16              // times b.Yards, after which f is not waited for
+	hang     = 5 * time.Minute // by the clock, after which f is not waited for on the busiest machine
+)
+
+// Check runs f, which reads an input called name, and fails t if that costs more than b, however
+// often it is tried: so each run does all the work anew. If f hangs, Check fails without waiting for it. Other work of the process counts, so tests
+// that call Check do not run in parallel. The context that f gets is a [Watch], and f is locked to its
+// thread; it does not end: the bound has to hold without its help.
 func Check(t testing.TB, name string, b Bound, f func(ctx context.Context)) {
+	t.Helper()
+	c, unit := once(t, name, b, first(), f), first()
+	for range tries - 1 {
+		if c.within(b, unit) {
+			break
+		}
+		before := yard()
+		c = once(t, name, b, before, f)
+		unit = max(before, yard())
+	}
+	all, look := float64(c.all)/float64(unit), float64(c.look)/float64(unit)
+	if all >= 1 {
+		t.Logf("%s: %.1f yards of processor time, %.2f between looks, %d MB of memory", name, all, look, c.bytes>>20)
+	}
+	if all > b.Yards {
+		t.Errorf("%s: %.1f yards of processor time, want at most %v (a yard takes %v)", name, all, b.Yards, unit)
+	}
+	if b.Look > 0 && look > b.Look {
+		t.Errorf("%s: %.2f yards of processor time without a look at the context, want at most %v (a yard takes %v)", name, look, b.Look, unit)
+	}
+	if c.bytes > b.Bytes {
+		t.Errorf("%s: %d MB of memory, want at most %d", name, c.bytes>>20, b.Bytes>>20)
+	}
+}
+
+// A cost is what f cost once: processor time of the process, that of its thread between two looks,
+// and bytes of the heap.
+type cost struct {
+	all, look time.Duration
+	bytes     uint64
+}
+
+func (c *cost) within(b Bound, unit time.Duration) bool {
+	return float64(c.all) <= b.Yards*float64(unit) && (b.Look == 0 || float64(c.look) <= b.Look*float64(unit)) && c.bytes <= b.Bytes
+}
+
+// once runs f once.
+func once(t testing.TB, name string, b Bound, unit time.Duration, f func(ctx context.Context)) (c cost) {
 	t.Helper()
 	before, start := heap(), cpu()
 	done, stop := make(chan struct{}), make(chan struct{})
@@ -53,42 +99,36 @@ func Check(t testing.TB, name string, b Bound, f func(ctx context.Context)) {
 	go func() {
 		defer close(done)
 		defer func() { panicked = recover() }()
-		f(context.Background())
+		runtime.LockOSThread()
+		defer runtime.UnlockOSThread()
+		w := NewWatch(context.Background())
+		defer func() { _, c.look = w.Times() }()
+		f(w)
 	}()
-	look := time.NewTicker(10 * b.CPU)
+	look := time.NewTicker(time.Second)
 	defer look.Stop()
-	for last, ended := start, false; !ended; {
+	for begun, ended := time.Now(), false; !ended; {
 		select {
 		case <-done:
 			ended = true
 		case <-look.C:
-			now := cpu()
-			if now-start > b.CPU || now-last < b.CPU/idle {
+			if took := cpu() - start; float64(took) > hopeless*b.Yards*float64(unit) || time.Since(begun) > hang {
 				close(stop)
 				<-peak
-				t.Fatalf("%s: not back after %v of processor time", name, now-start)
+				t.Fatalf("%s: not back after %v of processor time, in %v", name, took, time.Since(begun))
 			}
-			last = now
 		}
 	}
-	took := cpu() - start
+	c.all = cpu() - start
 	close(stop)
-	most := <-peak
+	if most := <-peak; most > before {
+		c.bytes = most - before
+	}
 	if panicked != nil {
 		t.Fatalf("%s: panic: %v", name, panicked)
 	}
-	t.Logf("%s: %v of processor time, %d MB of memory", name, took.Round(time.Millisecond), (max(most, before)-before)>>20)
-	if took > b.CPU {
-		t.Errorf("%s: %v of processor time, want at most %v", name, took, b.CPU)
-	}
-	if most > before && most-before > b.Bytes {
-		t.Errorf("%s: %d MB of memory, want at most %d", name, (most-before)>>20, b.Bytes>>20)
-	}
+	return c
 }
-
-// idle is the part of the bound that a process uses at least while it works, in ten times the bound by the
-// clock: a hundredth of a processor. One that only waits, for f and for the ticker, uses less.
-const idle = 10
 
 // heap returns the bytes that the heap holds, garbage included: what an input makes counts even
 // if the collector is quick.

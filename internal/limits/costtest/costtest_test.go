@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"talf/internal/limits/costtest"
@@ -34,29 +35,74 @@ func spin(clock func() time.Duration, d time.Duration) {
 	}
 }
 
+// yards does the work of n yards.
+func yards(n int) {
+	for range n {
+		costtest.Work()
+	}
+}
+
 func TestCostsBeyondTheBoundFail(t *testing.T) {
-	b := costtest.Bound{CPU: 50 * time.Millisecond, Bytes: 8 << 20}
+	b := costtest.Bound{Yards: 8, Look: 2, Bytes: 64 << 20}
 	var sink [][]byte
+	runs := 0
+	gaveUp, ended := make(chan struct{}), make(chan struct{})
 	for name, c := range map[string]struct {
 		want string
+		runs int
 		f    func(context.Context)
 	}{
-		"cheap": {"", func(context.Context) {}},
-		"slow": {"processor time", func(context.Context) {
-			spin(costtest.CPU, 60*time.Millisecond)
+		"cheap": {"", 1, func(context.Context) {}},
+		"slow": {"processor time, want", costtest.Tries, func(ctx context.Context) {
+			for range 24 {
+				yards(1)
+				_ = ctx.Err()
+			}
 		}},
-		"large":  {"MB of memory", func(context.Context) { sink = append(sink, make([]byte, 32<<20)) }},
-		"panics": {"panic: oh", func(context.Context) { panic("oh") }},
-		"hangs":  {"not back", func(context.Context) { select {} }},
+		"slow once":        {"", 2, func(context.Context) { yards(24 * (2 - runs)) }},
+		"looks too seldom": {"without a look", costtest.Tries, func(context.Context) { yards(7) }},
+		"large":            {"MB of memory", costtest.Tries, func(context.Context) { sink = append(sink, make([]byte, 80<<20)) }},
+		"panics":           {"panic: oh", 1, func(context.Context) { panic("oh") }},
+		"runs on": {"not back", 1, func(context.Context) {
+			defer close(ended)
+			for {
+				select {
+				case <-gaveUp:
+					return
+				default:
+					runtime.Gosched()
+				}
+			}
+		}},
 	} {
 		runtime.GC() // what is freed while the input is read would be taken off
+		runs = 0
 		r := &recorder{TB: t}
-		r.check(b, c.f)
-		if got := strings.Join(r.failures, "; "); (c.want == "") != (got == "") || !strings.Contains(got, c.want) {
-			t.Errorf("%s: failed with %q, want %q", name, got, c.want)
+		r.check(b, func(ctx context.Context) { runs++; c.f(ctx) })
+		if name == "runs on" {
+			close(gaveUp)
+			<-ended
+		}
+		got := strings.Join(r.failures, "; ")
+		if (c.want == "") != (got == "") || !strings.Contains(got, c.want) || runs != c.runs {
+			t.Errorf("%s: failed with %q after %d runs, want %q after %d", name, got, runs, c.want, c.runs)
 		}
 	}
 	_ = sink
+}
+
+// What waits for ever is given up, and what a busy machine keeps waiting is not.
+func TestHangsFail(t *testing.T) {
+	for name, wait := range map[string]time.Duration{"": costtest.Hang - time.Minute, "not back": costtest.Hang + time.Minute} {
+		synctest.Test(t, func(t *testing.T) {
+			r := &recorder{TB: t}
+			r.check(costtest.Bound{Yards: 1000, Bytes: 1 << 30}, func(context.Context) { time.Sleep(wait) })
+			time.Sleep(2 * time.Minute) // until that has ended
+			if got := strings.Join(r.failures, "; "); (name == "") != (got == "") || !strings.Contains(got, name) {
+				t.Errorf("after %v: failed with %q, want %q", wait, got, name)
+			}
+		})
+	}
 }
 
 func TestAWatchMeasuresTheTimeBetweenLooks(t *testing.T) {

@@ -5,9 +5,9 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"math"
 	"os"
 	"path/filepath"
-	"runtime"
 	"runtime/metrics"
 	"strconv"
 	"strings"
@@ -48,29 +48,24 @@ func variables(t testing.TB) *Dict {
 // checkCost fails if a template costs more than a part of what costtest allows.
 func checkCost(t testing.TB, source string, vars *Dict) {
 	t.Helper()
-	runtime.LockOSThread()
-	defer runtime.UnlockOSThread()
-	const cpu = 2 * time.Second / parts
 	const made = 256<<20/parts + fixedBytes
-	var took time.Duration
-	var bytes uint64
-	for range 4 { // again, if something else disturbed it
+	bytes := uint64(math.MaxUint64) // the least, if something else disturbed the others
+	bound := costtest.Bound{Yards: costtest.Default.Yards / parts, Look: costtest.Default.Yards / parts, Bytes: costtest.Default.Bytes}
+	costtest.Check(t, "template", bound, func(ctx context.Context) {
 		before := allocated()
-		w := costtest.NewWatch(context.Background())
-		err := renderOnce(w, source, vars)
-		var longest time.Duration
-		took, longest = w.Times()
-		bytes = allocated() - before
+		err := renderOnce(ctx, source, vars)
+		bytes = min(bytes, allocated()-before)
 		var e *Error
 		if errors.As(err, &e) && e.Kind == "InternalError" {
-			t.Fatalf("%v in %.1000q", err, source)
+			t.Error(err)
 		}
-		if took <= cpu && longest <= cpu && bytes <= made+sourceBytes*uint64(len(source)) {
-			return
-		}
+	})
+	if most := made + sourceBytes*uint64(len(source)); bytes > most {
+		t.Errorf("%d KiB, want at most %d", bytes>>10, most>>10)
 	}
-	t.Errorf("%v of processor time, want at most %v; %d KiB, want at most %d: %.2000q",
-		took, cpu, bytes>>10, (made+sourceBytes*uint64(len(source)))>>10, source)
+	if t.Failed() {
+		t.Fatalf("in %.2000q", source)
+	}
 }
 
 func renderOnce(ctx context.Context, source string, vars *Dict) error {
