@@ -445,12 +445,12 @@ func (g *gen) raw(c tile.Code) {
 
 // encoded returns the bytes of an instruction as directives of the assembler.
 func encoded(c tile.Code) (all []*ir.Instruction) {
-	b := c.Bytes
+	b, isa := c.Bytes, []string{c.ISA}
 	for ; len(b) >= 4; b = b[4:] {
-		all = append(all, &ir.Instruction{Opcode: "LONG", Operands: []operand.Op{operand.U32(binary.LittleEndian.Uint32(b))}})
+		all = append(all, &ir.Instruction{Opcode: "LONG", ISA: isa, Operands: []operand.Op{operand.U32(binary.LittleEndian.Uint32(b))}})
 	}
 	for _, v := range b {
-		all = append(all, &ir.Instruction{Opcode: "BYTE", Operands: []operand.Op{operand.U8(v)}})
+		all = append(all, &ir.Instruction{Opcode: "BYTE", ISA: isa, Operands: []operand.Op{operand.U8(v)}})
 	}
 	return all
 }

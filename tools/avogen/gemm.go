@@ -138,6 +138,9 @@ func (g *gen) sums(n, cols int) (sum [][]reg.VecVirtual, outputs func(f func(m o
 	}
 }
 
+// fits reports whether n rows of sums leave registers for the weights of a whole step, and for two more.
+func (g *gen) fits(n, cols int) bool { return n*cols+cols+2 <= g.registers }
+
 // zero clears registers.
 func (g *gen) zero(vs ...reg.VecVirtual) {
 	for _, v := range vs {
@@ -221,11 +224,10 @@ func (g *gen) gemm(n, cols int, bf16 bool) {
 		}
 		return v
 	}
-	wide := n*cols+cols+2 <= 2*g.width // the register file: 32 ZMM or 16 YMM
 	// step adds the products of one k, whose weights are disp bytes ahead.
 	step := func(disp, half int) {
 		at := func(j int) operand.Mem { return operand.Mem{Base: b, Disp: disp + 4*g.width*j} }
-		if wide || n == 1 {
+		if g.fits(n, cols) || n == 1 {
 			bs := make([]operand.Op, cols)
 			for j := range bs {
 				bs[j] = at(j)

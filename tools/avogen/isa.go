@@ -14,11 +14,10 @@ import (
 // elements: one ZMM register, or two YMM registers.
 type gen struct {
 	*build.Context
-	suffix string
-	width  int  // elements of a register
-	vnni   bool // AVX-512 VNNI
-	bf16   bool // AVX-512 BF16
-	tiles  bool // AMX
+	*class
+	vnni  bool // AVX-512 VNNI
+	bf16  bool // AVX-512 BF16
+	tiles bool // AMX
 
 	consts map[string]operand.Mem
 	masks  operand.Mem // AVX2: 16 words of ones, then 16 of zeros

@@ -20,8 +20,10 @@ import (
 	"os"
 	"path/filepath"
 	"runtime/debug"
+	"strings"
 
 	"github.com/mmcloughlin/avo/build"
+	"github.com/mmcloughlin/avo/ir"
 	"github.com/mmcloughlin/avo/pass"
 	"github.com/mmcloughlin/avo/printer"
 )
@@ -33,7 +35,7 @@ func main() {
 	log.SetFlags(0)
 	log.SetPrefix("avogen: ")
 	pkg := flag.String("package", "kern", "package to write: kern or probs")
-	class := flag.String("class", "", "avx2, avx512, avx512vnni, avx512bf16 or amx; of probs avx2 or avx512")
+	class := flag.String("class", "", "one of "+classNames()+"; of probs avx2 or avx512")
 	dir := flag.String("dir", ".", "directory to write to")
 	flag.Parse()
 	if err := run(*pkg, *class, *dir); err != nil {
@@ -42,22 +44,12 @@ func main() {
 }
 
 func run(pkg, class, dir string) error {
-	var g *gen
-	flags := "-class " + class
-	switch class {
-	case "avx2":
-		g = &gen{Context: build.NewContext(), suffix: "AVX2", width: 8}
-	case "avx512":
-		g = &gen{Context: build.NewContext(), suffix: "AVX512", width: 16}
-	case "avx512vnni":
-		g = &gen{Context: build.NewContext(), suffix: "AVX512VNNI", width: 16, vnni: true}
-	case "avx512bf16":
-		g = &gen{Context: build.NewContext(), suffix: "AVX512BF16", width: 16, bf16: true}
-	case "amx":
-		g = &gen{Context: build.NewContext(), suffix: "AMX", width: 16, tiles: true}
-	default:
-		return fmt.Errorf("-class %q: want avx2, avx512, avx512vnni, avx512bf16 or amx", class)
+	c := classes[class]
+	if c == nil {
+		return fmt.Errorf("-class %q: want one of %s", class, classNames())
 	}
+	g := &gen{Context: build.NewContext(), class: c, vnni: class == "avx512vnni", bf16: class == "avx512bf16", tiles: class == "amx"}
+	flags := "-class " + class
 	g.ConstraintExpr("amd64,!purego")
 	switch {
 	case pkg == "probs" && !g.tiles && !g.vnni && !g.bf16:
@@ -78,15 +70,9 @@ func run(pkg, class, dir string) error {
 		g.vectors()
 		g.q8s()
 	}
-	file, err := g.Result()
+	file, err := g.compile()
 	if err != nil {
 		return err
-	}
-	if err := pass.Compile.Execute(file); err != nil {
-		return err
-	}
-	if g.bf16 {
-		toDots(file)
 	}
 	sum, err := sourceHash()
 	if err != nil {
@@ -114,7 +100,22 @@ func run(pkg, class, dir string) error {
 	return nil
 }
 
-// sourceHash hashes this program's files in the order of their names, package tile's last.
+// compile allocates registers, and refuses what the class has not.
+func (g *gen) compile() (*ir.File, error) {
+	file, err := g.Result()
+	if err != nil {
+		return nil, err
+	}
+	if err := pass.Compile.Execute(file); err != nil {
+		return nil, err
+	}
+	if g.bf16 {
+		toDots(file)
+	}
+	return file, g.check(file)
+}
+
+// sourceHash hashes this program's files but its tests in the order of their names, package tile's last.
 func sourceHash() ([]byte, error) {
 	h := sha256.New()
 	files, err := fs.Glob(source, "*.go")
@@ -126,6 +127,9 @@ func sourceHash() ([]byte, error) {
 		return nil, err
 	}
 	for _, name := range append(files, more...) {
+		if strings.HasSuffix(name, "_test.go") {
+			continue
+		}
 		b, err := source.ReadFile(name)
 		if err != nil {
 			return nil, err

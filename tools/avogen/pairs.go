@@ -111,7 +111,7 @@ func (g *gen) gemmPairs(n, cols int) {
 			return
 		}
 		for _, which := range []int{1, 0} {
-			if g.wide() {
+			if g.fits(n, cols) {
 				w := make([]reg.VecVirtual, cols)
 				for j := range w {
 					w[j] = weights(i*line, j)

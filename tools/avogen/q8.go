@@ -206,17 +206,15 @@ func (g *gen) q8(n int) {
 				return even, odd
 			}, f.arow, line)
 		}
-		ds := make([]reg.VecVirtual, group)
-		for j := range ds {
-			ds[j] = g.vec()
-			g.VCVTPH2PS(operand.Mem{Base: f.b, Disp: 2 * g.width * (col + j)}, ds[j])
-		}
-		for r := range sum {
-			for j, v := range sum[r] {
+		for j := range group {
+			d := g.vec()
+			g.VCVTPH2PS(operand.Mem{Base: f.b, Disp: 2 * g.width * (col + j)}, d)
+			for r := range sum {
+				v := sum[r][j]
 				g.VCVTDQ2PS(v, v)
-				g.VMULPS(ds[j], v, v)
+				g.VMULPS(d, v, v)
+				f.add(r, col+j, v)
 			}
-			f.add(r, col, sum[r]...)
 		}
 	}
 	f.next(q8Block)

@@ -39,6 +39,9 @@ func TestGeneratedAssemblyIsOfTheGeneratorAsItIs(t *testing.T) {
 	}
 	h := sha256.New()
 	for _, name := range append(files, tiles...) {
+		if strings.HasSuffix(name, "_test.go") {
+			continue
+		}
 		b, err := os.ReadFile(name)
 		if err != nil {
 			t.Fatal(err)

@@ -15,10 +15,19 @@ import (
 // A Reg is one of the registers TMM0 to TMM7.
 type Reg uint8
 
-// A Code is an instruction's bytes and what a disassembler calls them.
+// The instruction sets.
+const (
+	tiles = "AMX-TILE"
+	bf16  = "AMX-BF16"
+	int8s = "AMX-INT8"
+	dots  = "AVX512BF16"
+)
+
+// A Code is an instruction's bytes, what a disassembler calls them, and the instruction set.
 type Code struct {
 	Text  string
 	Bytes []byte
+	ISA   string
 }
 
 // gpNames are the general purpose registers in the order of their encoding.
@@ -92,17 +101,17 @@ func vexMem(pp int, op byte, field int, m operand.Mem) (bytes []byte, text strin
 // LoadConfig loads the configuration of 64 bytes at m.
 func LoadConfig(m operand.Mem) Code {
 	b, s := vexMem(ppNone, 0x49, 0, m)
-	return Code{"ldtilecfg " + s, b}
+	return Code{"ldtilecfg " + s, b, tiles}
 }
 
 // Release returns the tiles to their initial state.
 func Release() Code {
-	return Code{"tilerelease", vex(ppNone, 0x49, 0xc0, 0, 0, 0, 0)}
+	return Code{"tilerelease", vex(ppNone, 0x49, 0xc0, 0, 0, 0, 0), tiles}
 }
 
 // Zero sets t to zero.
 func Zero(t Reg) Code {
-	return Code{fmt.Sprintf("tilezero %%tmm%d", t), vex(ppF2, 0x49, 0xc0|byte(t)<<3, 0, 0, 0, 0)}
+	return Code{fmt.Sprintf("tilezero %%tmm%d", t), vex(ppF2, 0x49, 0xc0|byte(t)<<3, 0, 0, 0, 0), tiles}
 }
 
 // Rows is a tile's operand: row r is at base + disp + r·scale·stride.
@@ -113,33 +122,34 @@ func Rows(base, stride reg.Register, scale uint8, disp int) operand.Mem {
 // Load loads t from rows m.
 func Load(m operand.Mem, t Reg) Code {
 	b, s := vexMem(ppF2, 0x4b, int(t), m)
-	return Code{fmt.Sprintf("tileloadd %s,%%tmm%d", s, t), b}
+	return Code{fmt.Sprintf("tileloadd %s,%%tmm%d", s, t), b, tiles}
 }
 
 // Store stores t to rows m.
 func Store(t Reg, m operand.Mem) Code {
 	b, s := vexMem(ppF3, 0x4b, int(t), m)
-	return Code{fmt.Sprintf("tilestored %%tmm%d,%s", t, s), b}
+	return Code{fmt.Sprintf("tilestored %%tmm%d,%s", t, s), b, tiles}
 }
 
-func product(name string, pp int, op byte, b, a, c Reg) Code {
+func product(isa, name string, pp int, op byte, b, a, c Reg) Code {
 	if a == b || a == c || b == c {
 		panic(fmt.Sprintf("tile: %s of tiles %d, %d and %d: they must differ", name, b, a, c))
 	}
 	return Code{
 		fmt.Sprintf("%s %%tmm%d,%%tmm%d,%%tmm%d", name, b, a, c),
 		vex(pp, op, 0xc0|byte(c)<<3|byte(a), 0, 0, 0, int(b)),
+		isa,
 	}
 }
 
 // DotBF16 adds a·b to c: pairs of bfloat16, float32.
-func DotBF16(b, a, c Reg) Code { return product("tdpbf16ps", ppF3, 0x5c, b, a, c) }
+func DotBF16(b, a, c Reg) Code { return product(bf16, "tdpbf16ps", ppF3, 0x5c, b, a, c) }
 
 // DotS8S8 adds a·b to c: fours of int8 each, int32.
-func DotS8S8(b, a, c Reg) Code { return product("tdpbssd", ppF2, 0x5e, b, a, c) }
+func DotS8S8(b, a, c Reg) Code { return product(int8s, "tdpbssd", ppF2, 0x5e, b, a, c) }
 
 // DotU8S8 adds a·b to c: fours of uint8 in a and of int8 in b, int32.
-func DotU8S8(b, a, c Reg) Code { return product("tdpbusd", pp66, 0x5e, b, a, c) }
+func DotU8S8(b, a, c Reg) Code { return product(int8s, "tdpbusd", pp66, 0x5e, b, a, c) }
 
 // DotPairs is VDPBF16PS of registers ZMM0 to ZMM31: it adds the products of the pairs of bfloat16 in a
 // and b to the float32 in c.
@@ -158,5 +168,5 @@ func DotPairs(b, a, c int) Code {
 		2<<5 | not(a, 4)<<3,
 		0x52,
 		0xc0 | byte(c&7)<<3 | byte(b&7),
-	}}
+	}, dots}
 }
