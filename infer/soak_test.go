@@ -7,13 +7,13 @@ import (
 	"math/rand/v2"
 	"runtime"
 	"testing"
-	"time"
 
 	"talf/compute"
 	"talf/compute/cpu"
 	"talf/infer"
 	"talf/infer/draft"
 	"talf/infer/source"
+	"talf/internal/await"
 	"talf/model"
 	"talf/model/modeltest"
 )
@@ -56,9 +56,7 @@ func TestThousandsOfRequestsLeaveNothing(t *testing.T) {
 	}
 	g0, h0, b0 := math.MaxInt, uint64(0), 0
 	state := func() (goroutines int, heap uint64, blocks int) {
-		for looks := 0; runtime.NumGoroutine() > g0 && looks < 1000; looks++ {
-			time.Sleep(time.Millisecond) // one that is done still exists for a moment
-		}
+		await.Until(t, "goroutines to end", func() bool { return runtime.NumGoroutine() <= g0 })
 		runtime.GC()
 		runtime.GC()
 		var m runtime.MemStats

@@ -8,7 +8,6 @@ import (
 	"strings"
 	"sync/atomic"
 	"testing"
-	"time"
 
 	"talf/compute/cpu"
 	"talf/model"
@@ -21,7 +20,9 @@ type slow struct{ calls *atomic.Int64 }
 
 func (g slow) Generate(ctx context.Context, prompts []preprocess.Prompt) ([][]int32, error) {
 	if g.calls.Add(1) > 1 {
-		time.Sleep(time.Millisecond)
+		for range 1000 {
+			runtime.Gosched()
+		}
 	}
 	return parrot{}.Generate(ctx, prompts)
 }

@@ -11,7 +11,6 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/google/go-cmp/cmp"
 
@@ -19,6 +18,7 @@ import (
 	"talf/compute/cpu/kern"
 	"talf/data"
 	"talf/data/corpus"
+	"talf/internal/await"
 	"talf/model"
 	"talf/model/modeltest"
 	"talf/preprocess"
@@ -341,12 +341,7 @@ func TestRegeneratedAnswersReplaceTheText(t *testing.T) {
 // ended reports goroutines that were not running before and do not stop.
 func ended(t *testing.T, before int) {
 	t.Helper()
-	for i := 0; runtime.NumGoroutine() > before; i++ {
-		if i == 1000 {
-			t.Fatalf("%d goroutines, %d before", runtime.NumGoroutine(), before)
-		}
-		time.Sleep(time.Millisecond) // a goroutine that is done still exists for a moment
-	}
+	await.Until(t, fmt.Sprintf("%d goroutines, as before", before), func() bool { return runtime.NumGoroutine() <= before })
 }
 
 // Cancelling after any number of batches and running again, each time with different

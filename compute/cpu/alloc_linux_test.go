@@ -6,10 +6,11 @@ import (
 	"runtime"
 	"strconv"
 	"testing"
-	"time"
 	"unsafe"
 
 	"golang.org/x/sys/unix"
+
+	"talf/internal/await"
 )
 
 // mapped reports whether p lies in a mapping of this process.
@@ -87,13 +88,10 @@ func TestHugeAllocSharesRegionsAndGivesThemBack(t *testing.T) {
 	first, large := uintptr(unsafe.Pointer(&pieces[0].b[0])), uintptr(unsafe.Pointer(&pieces[5].b[0]))
 	keep := pieces[3].mem
 	pieces, m.open = nil, nil
-	for i := 0; mapped(t, large); i++ {
-		if i == 2000 {
-			t.Fatal("a region without owners is still there")
-		}
+	await.Until(t, "a region without owners to go", func() bool {
 		runtime.GC()
-		time.Sleep(time.Millisecond)
-	}
+		return !mapped(t, large)
+	})
 	if !mapped(t, first) {
 		t.Error("a region is gone before its last owner")
 	}
@@ -129,13 +127,10 @@ func TestHugeAllocGivesPagesOfAShareBack(t *testing.T) {
 		}
 		return pages
 	}
-	for i := 0; resident() > 1; i++ { // the last page is shared
-		if i == 2000 {
-			t.Fatalf("%d pages of a share without an owner are still there", resident())
-		}
+	await.Until(t, "the pages of a share without an owner to go", func() bool {
 		runtime.GC()
-		time.Sleep(time.Millisecond)
-	}
+		return resident() <= 1 // the last page is shared
+	})
 	for i, v := range kept {
 		if v != 2 {
 			t.Fatalf("byte %d of the piece beside is %d", i, v)

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"talf/compute/cpu/kern"
+	"talf/internal/await"
 )
 
 // countTask counts how often each part runs, and panics at one if configured to.
@@ -105,12 +106,7 @@ func TestPoolParksAndStops(t *testing.T) {
 	p := testPool(t, 4)
 	p.run(&countTask{runs: make([]atomic.Int32, 9), panic: -1}, 9)
 	for _, w := range p.workers[1:] {
-		for looks := 0; !w.parked.Load(); looks++ {
-			if looks == 20_000 {
-				t.Fatal("a helper without work is still running")
-			}
-			time.Sleep(time.Millisecond)
-		}
+		await.Until(t, "a helper without work to park", w.parked.Load)
 	}
 	p.stop()
 	task := &countTask{runs: make([]atomic.Int32, 9), panic: -1}

@@ -8,9 +8,10 @@ import (
 	"slices"
 	"sync"
 	"testing"
-	"time"
 
 	"golang.org/x/sys/unix"
+
+	"talf/internal/await"
 )
 
 // Where nothing else is under way, do runs on its caller's thread, and otherwise after all that was
@@ -27,8 +28,16 @@ func TestDoTakesTheTurnOrWaitsForIt(t *testing.T) {
 		t.Fatalf("with nothing sent, do ran on thread %d (%v), want its caller's, %d", on, err, unix.Gettid())
 	}
 	var order []int
-	d.send(command{f: func() { time.Sleep(10 * time.Millisecond); order = append(order, 1) }})
-	if err := d.do(func() error { order = append(order, 2); return where() }); err != nil || on == unix.Gettid() {
+	hold, caller, ran := make(chan struct{}), 0, make(chan error, 1)
+	d.send(command{f: func() { <-hold; order = append(order, 1) }})
+	go func() {
+		runtime.LockOSThread()
+		caller = unix.Gettid()
+		ran <- d.do(func() error { order = append(order, 2); return where() })
+	}()
+	await.Until(t, "do to wait for its turn", func() bool { return d.sent.Load() == 2 || len(ran) > 0 })
+	close(hold)
+	if err := <-ran; err != nil || on == caller {
 		t.Errorf("behind work that was sent, do ran on its caller's thread (%v)", err)
 	}
 	if !slices.Equal(order, []int{1, 2}) {
@@ -41,7 +50,7 @@ func TestDoTakesTheTurnOrWaitsForIt(t *testing.T) {
 			t.Error("two have the device")
 		}
 		busy = true
-		time.Sleep(10 * time.Microsecond)
+		runtime.Gosched()
 		busy = false
 		runs++
 	}
@@ -50,7 +59,7 @@ func TestDoTakesTheTurnOrWaitsForIt(t *testing.T) {
 			for range 100 {
 				if i%2 == 0 {
 					d.send(command{f: alone})
-					time.Sleep(50 * time.Microsecond)
+					runtime.Gosched()
 				} else if err := d.do(func() error { alone(); return nil }); err != nil {
 					t.Error(err)
 				}

@@ -14,7 +14,6 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
-	"time"
 
 	"talf/compute/cpu"
 	"talf/infer"
@@ -24,6 +23,7 @@ import (
 	"talf/infer/prefix"
 	"talf/infer/source"
 	"talf/infer/verify"
+	"talf/internal/await"
 	"talf/model"
 	"talf/model/head"
 	"talf/model/modeltest"
@@ -281,13 +281,7 @@ func TestSoak(t *testing.T) {
 	if k := requests / 100; int(whole.Load()) < 60*k || int(cancelled.Load()) < 8*k || int(panicked.Load()) < 2*k || int(odd.Load()) < 2*k || st.Preemptions < k/2 {
 		t.Error("too little was tested")
 	}
-	for looks := 0; runtime.NumGoroutine() > goroutines; looks++ {
-		if looks == 1000 {
-			t.Errorf("%d goroutines after %d requests, %d at the end", goroutines, settled, runtime.NumGoroutine())
-			break
-		}
-		time.Sleep(time.Millisecond) // one that is done still exists for a moment
-	}
+	await.Until(t, fmt.Sprintf("%d goroutines, as after %d requests", goroutines, settled), func() bool { return runtime.NumGoroutine() <= goroutines })
 	if before > 0 && after > before+16<<20 {
 		t.Errorf("resident memory has grown from %d to %d bytes", before, after)
 	}

@@ -4,11 +4,11 @@ import (
 	"strings"
 	"sync"
 	"testing"
-	"time"
 
 	"talf/infer"
 	"talf/infer/loop"
 	"talf/infer/serve"
+	"talf/internal/await"
 )
 
 // A paced core has a pace that a test sets.
@@ -42,16 +42,11 @@ func TestTheAlarmIsALineAChange(t *testing.T) {
 	// until asks, as clients do, until the log has n lines of the alarm.
 	until := func(n int) string {
 		t.Helper()
-		for range 1000 {
+		await.Until(t, "a line of the alarm", func() bool {
 			do(t, "POST", url+"/v1/completions", `{"prompt":"a"}`)
-			text := log.String()
-			if strings.Count(text, on)+strings.Count(text, off) >= n {
-				return text
-			}
-			time.Sleep(10 * time.Millisecond)
-		}
-		t.Fatalf("no change:\n%s", log)
-		return ""
+			return strings.Count(log.String(), on)+strings.Count(log.String(), off) >= n
+		})
+		return log.String()
 	}
 	if _, _, body := do(t, "GET", url+"/ready", ""); body != `{"status":"ready","running":1,"waiting":2}` {
 		t.Errorf("nothing is measured: %s", body)

@@ -4,10 +4,12 @@ import (
 	"context"
 	"encoding/hex"
 	"encoding/json"
+	"fmt"
 	"io"
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -21,6 +23,7 @@ import (
 	"talf/infer/serve"
 	"talf/infer/serve/metrics"
 	"talf/infer/serve/wire/refuse"
+	"talf/internal/await"
 	"talf/internal/e2e/talftest"
 )
 
@@ -28,12 +31,10 @@ import (
 // its response.
 func requests(t *testing.T, log *talftest.Log, n int) (out []map[string]any, text string) {
 	t.Helper()
-	for range 5000 {
-		if text = log.String(); strings.Count(text, `"msg":"request"`) >= n {
-			break
-		}
-		time.Sleep(time.Millisecond)
-	}
+	await.Until(t, fmt.Sprint(n, " lines of requests"), func() bool {
+		text = log.String()
+		return strings.Count(text, `"msg":"request"`) >= n
+	})
 	for line := range strings.Lines(text) {
 		var m map[string]any
 		if err := json.Unmarshal([]byte(line), &m); err != nil {
@@ -151,21 +152,10 @@ func TestAnEchoedPromptHasNoCompletionTokens(t *testing.T) {
 // metricsHave waits until /metrics has all lines: a request is counted after its response.
 func metricsHave(t *testing.T, url string, lines ...string) {
 	t.Helper()
-	var missing []string
-	for range 2000 {
+	await.Until(t, fmt.Sprintf("metrics with lines %q", lines), func() bool {
 		_, _, text := do(t, "GET", url+"/metrics", "")
-		missing = missing[:0]
-		for _, l := range lines {
-			if !strings.Contains(text, "\n"+l+"\n") {
-				missing = append(missing, l)
-			}
-		}
-		if len(missing) == 0 {
-			return
-		}
-		time.Sleep(time.Millisecond)
-	}
-	t.Errorf("no lines %q", missing)
+		return !slices.ContainsFunc(lines, func(l string) bool { return !strings.Contains(text, "\n"+l+"\n") })
+	})
 }
 
 // An answer whose client goes away, and one that fails, are counted as such.
@@ -184,9 +174,7 @@ func TestMetricsCountAnswersThatDoNotFinish(t *testing.T) {
 			_ = resp.Body.Close()
 		}
 	}()
-	for c.open() == 0 {
-		time.Sleep(time.Millisecond)
-	}
+	await.Until(t, "the request", func() bool { return c.open() > 0 })
 	cancel()
 	<-done
 	lines, _ := requests(t, log, 1)

@@ -22,6 +22,7 @@ import (
 
 	"talf/infer"
 	"talf/infer/serve"
+	"talf/internal/await"
 )
 
 // run serves c until the returned function is called, which waits for the end.
@@ -66,9 +67,7 @@ func TestAServerStopsWhenItsRequestsHaveEnded(t *testing.T) {
 		b, err := io.ReadAll(resp.Body)
 		got <- result{string(b), errors.Join(err, resp.Body.Close())}
 	}()
-	for c.open() == 0 {
-		time.Sleep(time.Millisecond)
-	}
+	await.Until(t, "the request", func() bool { return c.open() > 0 })
 	stopped := make(chan error, 1)
 	go func() { stopped <- stop() }()
 	for status := 0; status != http.StatusServiceUnavailable; { // soon nobody is let in
@@ -107,9 +106,7 @@ func TestAServerStopsWhenItsRequestsHaveEnded(t *testing.T) {
 			b, err := io.ReadAll(resp.Body)
 			got <- result{fmt.Sprint(resp.StatusCode, " ", string(b)), errors.Join(err, resp.Body.Close())}
 		}()
-		for c.open() == 0 {
-			time.Sleep(time.Millisecond)
-		}
+		await.Until(t, "the request", func() bool { return c.open() > 0 })
 		if err := stop(); !errors.Is(err, serve.ErrCut) {
 			t.Errorf("%v, want %v", err, serve.ErrCut)
 		}
@@ -120,11 +117,7 @@ func TestAServerStopsWhenItsRequestsHaveEnded(t *testing.T) {
 		if r := <-got; r.err != nil || !strings.HasPrefix(r.body, want) || !strings.Contains(r.body, `"the server stops"`) || strings.Contains(r.body, "[DONE]") {
 			t.Errorf("%+v", r)
 		}
-		for i := 0; c.open() > 0; i++ {
-			if time.Sleep(time.Millisecond); i > 5000 {
-				t.Fatal("its answer runs on")
-			}
-		}
+		await.Until(t, "the end of its answer", func() bool { return c.open() == 0 })
 	}
 }
 
@@ -144,14 +137,7 @@ func TestAClientThatReadsNothingIsCutOff(t *testing.T) {
 	if _, err := io.WriteString(conn, "POST /v1/completions HTTP/1.1\r\nHost: x\r\nContent-Length: 28\r\n\r\n"+body); err != nil {
 		t.Fatal(err)
 	}
-	for c.ever() == 0 { // on a busy machine it may have ended by now
-		time.Sleep(time.Millisecond)
-	}
-	for i := 0; c.open() > 0; i++ {
-		if time.Sleep(time.Millisecond); i > 20000 {
-			t.Fatal("the request goes on")
-		}
-	}
+	await.Until(t, "the end of the request", func() bool { return c.ever() > 0 && c.open() == 0 })
 }
 
 // writeCertificate writes a certificate of 127.0.0.1 with its key to the files of l.

@@ -22,6 +22,7 @@ import (
 	"talf/infer/serve/wire"
 	"talf/infer/serve/wire/refuse"
 	"talf/infer/trace"
+	"talf/internal/await"
 )
 
 // A core answers every prompt with the words that a test gives it.
@@ -431,18 +432,12 @@ func TestRequestsEndWithTheirClient(t *testing.T) {
 			}
 			done <- err
 		}()
-		for c.open() < 2 {
-			time.Sleep(time.Millisecond)
-		}
+		await.Until(t, "two answers", func() bool { return c.open() == 2 })
 		cancel()
 		if err := <-done; err == nil {
 			t.Error("a cancelled request has an answer")
 		}
-		for i := 0; c.open() > 0; i++ {
-			if time.Sleep(time.Millisecond); i > 5000 {
-				t.Fatal("the answers run on")
-			}
-		}
+		await.Until(t, "the end of the answers", func() bool { return c.open() == 0 })
 		c = &core{words: []string{"x"}, hold: make(chan struct{})}
 		_, url = start(t, c, func(conf *serve.Config) { conf.MaxTime = 20 * time.Millisecond })
 		if _, _, body := do(t, "POST", url+"/v1/completions", fmt.Sprintf(`{"prompt":"a","stream":%v}`, stream)); !strings.Contains(body, "took too long") {

@@ -8,9 +8,9 @@ import (
 	"strings"
 	"syscall"
 	"testing"
-	"time"
 
 	"talf/cmd/talf/command"
+	"talf/internal/await"
 	"talf/internal/e2e/talftest"
 )
 
@@ -18,14 +18,8 @@ import (
 func find(t *testing.T, log *talftest.Log, expr string) string {
 	t.Helper()
 	re := regexp.MustCompile(expr)
-	for range 3000 {
-		if s := re.FindString(log.String()); s != "" {
-			return s
-		}
-		time.Sleep(10 * time.Millisecond)
-	}
-	t.Fatalf("no %s in\n%s", expr, log)
-	return ""
+	await.Until(t, expr+" in the log", func() bool { return re.MatchString(log.String()) })
+	return re.FindString(log.String())
 }
 
 // A server that a file configures reads its keys again at SIGHUP. A bad file of keys changes

@@ -15,6 +15,7 @@ import (
 	"testing"
 	"time"
 
+	"talf/internal/await"
 	"talf/internal/demo"
 	"talf/internal/e2e/servetest"
 	"talf/internal/e2e/talftest"
@@ -132,9 +133,8 @@ func TestServeIsKilled(t *testing.T) {
 		})
 	}
 	for range 3 {
-		for until := answered.Load() + 6; answered.Load() < until; {
-			time.Sleep(time.Millisecond)
-		}
+		before := answered.Load()
+		await.Until(t, "six answers", func() bool { return answered.Load() >= before+6 })
 		s.signal(t, syscall.SIGKILL)
 		if s.code() != -1 {
 			t.Errorf("exit code %d", s.cmd.ProcessState.ExitCode())
@@ -145,9 +145,8 @@ func TestServeIsKilled(t *testing.T) {
 		}
 		s.cmd, s.ended, s.log = next.cmd, next.ended, next.log
 	}
-	for until := answered.Load() + 6; answered.Load() < until; {
-		time.Sleep(time.Millisecond)
-	}
+	before := answered.Load()
+	await.Until(t, "six answers", func() bool { return answered.Load() >= before+6 })
 	cancel()
 	wg.Wait()
 	t.Logf("%d answers, %d broken off or refused by the system", answered.Load(), broken.Load())
@@ -193,9 +192,7 @@ func TestServeDrains(t *testing.T) {
 			}
 		})
 	}
-	for answered.Load() < 4 {
-		time.Sleep(time.Millisecond)
-	}
+	await.Until(t, "four answers", func() bool { return answered.Load() >= 4 })
 	s.signal(t, syscall.SIGTERM)
 	wg.Wait()
 	if code := s.code(); code != 0 {
@@ -231,14 +228,10 @@ func TestServeStopsInTheEnd(t *testing.T) {
 			}()
 		}
 		running := regexp.MustCompile(`(?m)^vllm:num_requests_running\{.*\} 2$`)
-		for !running.MatchString(get(t, client, s.url+"/metrics")) {
-			time.Sleep(time.Millisecond)
-		}
+		await.Until(t, "two requests", func() bool { return running.MatchString(get(t, client, s.url+"/metrics")) })
 		s.signal(t, syscall.SIGTERM)
 		if twice {
-			for !strings.Contains(s.log.String(), "stopping") {
-				time.Sleep(time.Millisecond)
-			}
+			await.Until(t, "the word that it stops", func() bool { return strings.Contains(s.log.String(), "stopping") })
 			s.signal(t, syscall.SIGTERM)
 		}
 		if code := s.code(); code != 130 {

@@ -4,6 +4,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"talf/internal/await"
 )
 
 // forever waits until its channel is closed.
@@ -26,12 +28,7 @@ func TestGoroutinesThatAreLeftAreFound(t *testing.T) {
 		t.Errorf("failed tests: exit %d: %s", code, &said)
 	}
 	close(held)
-	for n := 0; len(running()) > before; n++ {
-		if n == 10*looks {
-			t.Fatal("a goroutine that ended is still seen")
-		}
-		time.Sleep(time.Millisecond)
-	}
+	await.Until(t, "a goroutine to end", func() bool { return len(running()) <= before })
 }
 
 // A goroutine that is about to end is waited for, and those of a process do not count.

@@ -92,6 +92,7 @@ var Rules = []Rule{
 	{"infer/bench/paper", []string{"infer", "infer/bench", "infer/draft", "internal/plot", "internal/spec", "internal/table", "model/...", "tree"}},
 	{"infer/bench/replay", []string{"infer", "infer/bench", "infer/bench/micro", "infer/draft/...", "infer/experts", "internal/table", "model", "tree"}},
 	{"infer/bench/rounds", []string{"infer", "infer/experts", "model", "tree"}},
+	{"internal/await", nil},
 	{"internal/cli", []string{"internal/mapped"}},
 	{"internal/demo/gsm10m", nil},
 	{"internal/demo/mklarge", []string{"internal/demo/...", "internal/quickstart"}},

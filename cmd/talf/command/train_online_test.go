@@ -7,8 +7,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"time"
 
+	"talf/internal/await"
 	"talf/internal/e2e/talftest"
 )
 
@@ -46,13 +46,10 @@ func TestTrainingWhileLabellingIsPreprocessAndTrain(t *testing.T) {
 				if err := c.Start(); err != nil {
 					t.Fatal(err)
 				}
-				for {
+				await.Until(t, "a checkpoint", func() bool {
 					all, _ := filepath.Glob(filepath.Join(out("online"), "[a-z]*", "model.safetensors"))
-					if len(all) > 0 {
-						break
-					}
-					time.Sleep(time.Millisecond)
-				}
+					return len(all) > 0
+				})
 				if err := c.Process.Kill(); err != nil {
 					t.Fatal(err)
 				}

@@ -2,6 +2,7 @@ package micro
 
 import (
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"talf/compute"
@@ -31,22 +32,24 @@ type slowPeaks struct{ compute.Peaker }
 func (slowPeaks) LinearPeaks(_, _, _ compute.Buffer, _ *compute.Linear, _ int) { time.Sleep(nap) }
 
 func TestEveryProductIsTimed(t *testing.T) {
-	d := NewTimed(slow{})
-	q := d.Queue()
-	for name, x := range map[string]struct {
-		run            func()
-		linear, attend bool
-	}{
-		"Linear":      {func() { q.Linear(nil, nil, nil, compute.Store, 1) }, true, false},
-		"LinearPeaks": {func() { q.Abilities().Peaks.LinearPeaks(nil, nil, nil, nil, 1) }, true, false},
-		"Attend":      {func() { q.Attend(nil, nil, nil, 0, nil, nil) }, false, true},
-	} {
-		x.run()
-		if l, a := d.take(); l >= nap != x.linear || a >= nap != x.attend {
-			t.Errorf("%s: %v of products and %v of attention", name, l, a)
+	synctest.Test(t, func(t *testing.T) {
+		d := NewTimed(slow{})
+		q := d.Queue()
+		for name, x := range map[string]struct {
+			run            func()
+			linear, attend time.Duration
+		}{
+			"Linear":      {func() { q.Linear(nil, nil, nil, compute.Store, 1) }, nap, 0},
+			"LinearPeaks": {func() { q.Abilities().Peaks.LinearPeaks(nil, nil, nil, nil, 1) }, nap, 0},
+			"Attend":      {func() { q.Attend(nil, nil, nil, 0, nil, nil) }, 0, nap},
+		} {
+			x.run()
+			if l, a := d.take(); l != x.linear || a != x.attend {
+				t.Errorf("%s: %v of products and %v of attention", name, l, a)
+			}
 		}
-	}
-	if l, a := d.take(); l != 0 || a != 0 {
-		t.Errorf("%v and %v are left once they were taken", l, a)
-	}
+		if l, a := d.take(); l != 0 || a != 0 {
+			t.Errorf("%v and %v are left once they were taken", l, a)
+		}
+	})
 }
