@@ -297,7 +297,7 @@ func TestForeignInstructionsAreFound(t *testing.T) {
 		"avx: MOVBEQQ (AX), BX":                                         "MOVBEQ",
 		"avx: PSHUFB X1, X2":                                            "PSHUFB, encoded without",
 		"avx f: VADDPS Z16, Z14, Z13":                                   "",
-		"avx f: VADDPS Y16, Y14, Y13":                                   "needs [vl f]",
+		"avx f: VADDPS Y16, Y14, Y13":                                   "needs [vl]",
 		"avx f: VPSLLW $8, Z1, Z2":                                      "needs [bw]",
 		"avx f bw: VXORPS Z1, Z2, Z3":                                   "needs [dq]",
 		"avx f: VPDPBUSD Z1, Z2, Z3":                                    "needs [vnni]",
