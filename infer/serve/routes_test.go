@@ -226,7 +226,7 @@ func TestTokensAreSpelledAsTheVocabularyHasThem(t *testing.T) {
 		t.Errorf("%d %s, want %d", status, b, written.Count)
 	}
 	for body, param := range map[string]string{
-		messages + `,"tools":[{}]}`: "tools[0].type", messages + `,"chat_template":"{{x}}"}`: "chat_template", messages + `,"continue_final_message":true}`: "continue_final_message",
+		messages + `,"tools":[{}]}`: "tools[0].type", messages + `,"chat_template":"{{x}}"}`: "chat_template", messages + `,"continue_final_message":true,"add_generation_prompt":true}`: "continue_final_message",
 		`{"prompt":["a","b"]}`: "prompt", `{"prompt":"a","return_token_strs":1}`: "return_token_strs", `{"prompt":"a","add_special_tokens":"x"}`: "add_special_tokens",
 	} {
 		if status, _, b := do(t, "POST", url+"/tokenize", body); status != 400 || !strings.Contains(b, `"param":"`+param+`"`) {

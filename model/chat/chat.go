@@ -1,5 +1,6 @@
 // Package chat renders conversations through the chat templates of Hugging
-// Face models, byte for byte as transformers does.
+// Face models, byte for byte as transformers does, but for the role developer: a template
+// that does not know it gets system in its place.
 //
 // A chat template is a Jinja program that turns messages into the text a model was
 // trained on. It comes with the model, from strangers, and runs in a sandbox: it can
@@ -240,16 +241,19 @@ func (t *Template) WithClock(now func() time.Time) *Template {
 // If the template refuses c with raise_exception, the error is a *RaisedError; any
 // other fault is an *EvalError. Both are wrapped with the template's name and line.
 func (t *Template) Render(ctx context.Context, c *Conversation) (*Rendered, error) {
-	return t.render(ctx, c.variables(t.vars, c.messages, c.generate), c.hasTools())
+	if c.continues {
+		return t.unended(ctx, c)
+	}
+	return t.render(ctx, c, c.messages, c.generate)
 }
 
-// render runs the template with the given variables.
-func (t *Template) render(ctx context.Context, vars *jinja.Dict, tools bool) (*Rendered, error) {
+// render renders messages with the variables of c.
+func (t *Template) render(ctx context.Context, c *Conversation, messages []jinja.Value, generate bool) (*Rendered, error) {
 	name, code := t.name, t.code
-	if tools && t.tools != nil {
+	if c.hasTools() && t.tools != nil {
 		name, code = t.tools.name, t.tools.code
 	}
-	out, err := code.Render(ctx, vars, jinja.Options{Now: t.now})
+	out, err := code.Render(ctx, c.variables(t.vars, t.known(messages), generate), jinja.Options{Now: t.now})
 	if err != nil {
 		return nil, located(name, err)
 	}

@@ -13,12 +13,15 @@ import (
 type Conversation struct {
 	messages []jinja.Value
 	generate bool
-	vars     *jinja.Dict // every other variable, including tools
+	// continues: the text ends with the last message, which goes on.
+	continues bool
+	vars      *jinja.Dict // every other variable, including tools
 }
 
 // ParseConversation reads a JSON object with a list "messages" of objects; "tools" (a
 // list of objects), "add_generation_prompt" and all other fields become variables of
-// the template.
+// the template. With "continue_final_message" the text ends where the content of the last
+// message ends, which has to be text.
 func ParseConversation(line []byte) (*Conversation, error) {
 	v, err := parseJSON(line)
 	if err != nil {
@@ -52,6 +55,12 @@ func ParseConversation(line []byte) (*Conversation, error) {
 				return nil, fmt.Errorf("conversation: add_generation_prompt: %s, want true or false", jinja.JSONType(v))
 			}
 			c.generate = b
+		case "continue_final_message":
+			b, ok := v.(bool)
+			if !ok && v != nil {
+				return nil, fmt.Errorf("conversation: continue_final_message: %s, want true or false", jinja.JSONType(v))
+			}
+			c.continues = b
 		case "tools", "documents":
 			if err := objects(name, v); err != nil {
 				return nil, err
@@ -63,6 +72,9 @@ func ParseConversation(line []byte) (*Conversation, error) {
 	}
 	if !found {
 		return nil, fmt.Errorf("conversation: messages: missing")
+	}
+	if c.continues && c.generate {
+		return nil, fmt.Errorf("conversation: continue_final_message: true beside add_generation_prompt, want one of them")
 	}
 	return c, nil
 }

@@ -68,7 +68,7 @@ type prober struct {
 // render renders other messages with the conversation's variables. ok is false if the
 // template refuses them.
 func (p *prober) render(messages []jinja.Value, generate bool) (text string, ok bool, err error) {
-	r, err := p.t.render(p.ctx, p.c.variables(p.t.vars, messages, generate), p.c.hasTools())
+	r, err := p.t.render(p.ctx, p.c, messages, generate)
 	if err == nil {
 		return r.Text, true, nil
 	}

@@ -176,7 +176,7 @@ func (s Style) Rewrite(messages []json.RawMessage, tools []Tool, inline bool) ([
 			return nil, fmt.Errorf("messages[%d]: %w", i, err)
 		}
 		if i == 0 && system != "" {
-			if m.Role == "system" {
+			if m.Role == "system" || m.Role == "developer" {
 				put(message{Role: m.Role, Content: m.Content + "\n\n" + system})
 				continue
 			}

@@ -68,7 +68,8 @@ type chunks struct {
 
 func newChunks(d Dialect) func(*Head, *Request) Writer {
 	return func(h *Head, r *Request) Writer {
-		h.usage = r.Usage
+		tools := r.Prompts[0].Tools
+		h.usage, h.legacy = r.Usage, tools != nil && tools.legacy
 		return &chunks{h, d}
 	}
 }

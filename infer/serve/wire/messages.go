@@ -47,7 +47,7 @@ func (o *object) messages() *Request {
 		}
 	}
 	o.turns(&t)
-	r.Prompts = []Prompt{{Conversation: o.variables(t.turns), Tools: o.messageTools()}}
+	r.Prompts = []Prompt{{Conversation: o.variables(t.turns, t.prefilled()), Tools: o.messageTools()}}
 	if t := o.object("thinking"); t != nil {
 		t.refuse("type", "this server does not steer how a model thinks", `"disabled"`, `"adaptive"`)
 		o.take(t)
@@ -82,16 +82,16 @@ func (o *object) turns(t *talk) {
 	for i, m := range all {
 		in := open(fmt.Sprintf("messages[%d]", i), m)
 		role := in.need("role")
-		switch {
-		case role != "user" && role != assistant && role != "system":
+		if role != "user" && role != assistant && role != "system" {
 			in.fail("role", "is %q, want user or assistant", role)
-		case role == assistant && i == len(all)-1:
-			in.unsupported("role", "is \"assistant\" in the last message: this server starts a new message")
 		}
 		if v, ok := in.has("content"); ok && v[0] == '[' {
 			in.blocks(t, role)
 		} else {
-			t.join(role, in.need("content"))
+			t.join(role, in.said("content", role))
+		}
+		if i == len(all)-1 && role == assistant && !t.prefilled() {
+			in.fail("role", "is \"assistant\" in the last message, which calls tools: want their results after it")
 		}
 		if o.take(in); o.err != nil {
 			return

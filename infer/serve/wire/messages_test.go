@@ -45,8 +45,7 @@ func TestWhatMessagesCannotDoIsRefusedByName(t *testing.T) {
 	const hi = `"messages":[{"role":"user","content":"Hi"}],`
 	for fields, param := range map[string]string{
 		``: "messages", `"messages":[]`: "messages", `"messages":[{"role":"user"}]`: "messages[0].content", `"messages":[{"content":"x"}]`: "messages[0].role",
-		`"messages":[{"role":"tool","content":"x"}]`:                                                                   "messages[0].role",
-		`"messages":[{"role":"user","content":"x"},{"role":"assistant","content":"y"}]`:                                "messages[1].role",
+		`"messages":[{"role":"tool","content":"x"}]`: "messages[0].role",
 		`"messages":[{"role":"user","content":[{"type":"image","source":{"type":"url","url":"http://127.0.0.1/x"}}]}]`: "messages[0].content[0].type",
 		`"messages":[{"role":"user","content":[{"type":"document","source":{"type":"text","data":"x"}}]}]`:             "messages[0].content[0].type",
 		hi + `"max_tokens":0`: "max_tokens", hi + `"max_tokens":"5"`: "max_tokens",

@@ -16,6 +16,8 @@ const (
 	Stop   Finish = "stop"   // an end-of-sequence token or a stop text
 	Length Finish = "length" // as many tokens as were asked for, or the end of the context
 	Called Finish = "tool_calls"
+	// functionCalled is Called of a request that has functions in place of tools.
+	functionCalled Finish = "function_call"
 )
 
 // A Head is what all parts of one response have in common.
@@ -27,7 +29,8 @@ type Head struct {
 	// Clock is the time in seconds since 1970, for the end of a response that has one.
 	Clock func() int64
 
-	usage bool // every chunk has a usage, null in all but the last
+	usage  bool // every chunk has a usage, null in all but the last
+	legacy bool // calls are of functions, of which there is one at most
 }
 
 // A Token is a token of an answer with its log probability, and the likeliest tokens at its place.
@@ -175,8 +178,31 @@ type message struct {
 	Role    string  `json:"role,omitempty"`
 	Content *string `json:"content,omitempty"`
 	Refusal *string `json:"refusal,omitempty"`
-	Calls   []call  `json:"tool_calls,omitempty"`
-	Thought string  `json:"reasoning_content,omitempty"`
+	called
+}
+
+// called is what a message has beside its content.
+type called struct {
+	Calls    []call    `json:"tool_calls,omitempty"`
+	Function *function `json:"function_call,omitempty"`
+	Thought  string    `json:"reasoning_content,omitempty"`
+}
+
+// called is that of an answer, or with streaming of a part of one.
+func (h *Head) called(c *Choice, stream bool) (w called) {
+	w.Thought = c.Reasoning
+	for k := range c.Calls {
+		part := c.Calls[k].wire()
+		if h.legacy {
+			w.Function = &part.Function
+			continue
+		}
+		if stream {
+			part.Index = &c.Calls[k].Index
+		}
+		w.Calls = append(w.Calls, part)
+	}
+	return w
 }
 
 // A call is a call of a tool in a message. Those of streams have an index.
@@ -207,8 +233,7 @@ type whole struct {
 	Content     *string    `json:"content"` // null if there are calls alone
 	Refusal     *string    `json:"refusal"`
 	Annotations []struct{} `json:"annotations"`
-	Calls       []call     `json:"tool_calls,omitempty"`
-	Thought     string     `json:"reasoning_content,omitempty"`
+	called
 }
 
 type choice struct {
@@ -235,12 +260,9 @@ type reply struct {
 func (h *Head) Reply(d Dialect, cs []Choice, u Usage) []byte {
 	r := h.reply(d, "chat.completion")
 	for i := range cs {
-		w := cs[i].wire(d)
+		w := h.choice(&cs[i], d)
 		if d == Chat {
-			w.Message = &whole{Role: "assistant", Content: &cs[i].Text, Annotations: []struct{}{}, Thought: cs[i].Reasoning}
-			for k := range cs[i].Calls {
-				w.Message.Calls = append(w.Message.Calls, cs[i].Calls[k].wire())
-			}
+			w.Message = &whole{Role: "assistant", Content: &cs[i].Text, Annotations: []struct{}{}, called: h.called(&cs[i], false)}
 			if len(cs[i].Calls) > 0 && cs[i].Text == "" {
 				w.Message.Content = nil
 			}
@@ -253,17 +275,12 @@ func (h *Head) Reply(d Dialect, cs []Choice, u Usage) []byte {
 
 // Chunk writes a part of a streamed response.
 func (h *Head) Chunk(d Dialect, c Choice) []byte {
-	r, w := h.reply(d, chatChunk), c.wire(d)
+	r, w := h.reply(d, chatChunk), h.choice(&c, d)
 	if h.usage {
 		r.Usage = json.RawMessage("null")
 	}
 	if d == Chat {
-		w.Delta = &message{Thought: c.Reasoning}
-		for k := range c.Calls {
-			part := c.Calls[k].wire()
-			part.Index = &c.Calls[k].Index
-			w.Delta.Calls = append(w.Delta.Calls, part)
-		}
+		w.Delta = &message{called: h.called(&c, true)}
 		if c.First {
 			w.Delta.Role = "assistant"
 		}
@@ -292,7 +309,7 @@ func (h *Head) reply(d Dialect, object string) *reply {
 	return &reply{ID: h.ID, Object: object, Created: h.Created, Model: h.Model, System: h.System, Choices: []choice{}}
 }
 
-func (c *Choice) wire(d Dialect) choice {
+func (h *Head) choice(c *Choice, d Dialect) choice {
 	w := choice{Index: c.Index}
 	if d == Completion {
 		w.Text = &c.Text
@@ -303,8 +320,11 @@ func (c *Choice) wire(d Dialect) choice {
 	case c.Drafting != nil:
 		w.Drafting = c.Drafting
 	}
-	if c.Finish != "" {
-		w.Finish = &c.Finish
+	if finish := c.Finish; finish != "" {
+		if finish == Called && h.legacy {
+			finish = functionCalled
+		}
+		w.Finish = &finish
 	}
 	if c.Tokens != nil {
 		if d == Chat {

@@ -30,8 +30,6 @@ func ParseChat(body []byte) (*Request, *refuse.Error) {
 			o.fail("top_logprobs", "is %d without logprobs, want \"logprobs\": true", n)
 		}
 	}
-	o.refuse("functions", "this server does not call functions")
-	o.refuse("function_call", "this server does not call functions", `"none"`, `"auto"`)
 	o.refuse("audio", "this server writes text only")
 	o.refuse("modalities", "this server writes text only", `["text"]`)
 	o.refuse("web_search_options", "this server does not search")
@@ -211,93 +209,6 @@ func (o *object) prediction() string {
 	return b.String()
 }
 
-// conversation reads the messages of a chat for its template.
-func (o *object) conversation() json.RawMessage {
-	messages := o.list("messages", MaxMessages)
-	if o.err == nil && len(messages) == 0 {
-		o.fail("messages", "is empty, want at least one message")
-	}
-	for i, m := range messages {
-		at := fmt.Sprintf("messages[%d]", i)
-		in := open(at, m)
-		if in.err == nil && in.text("role") == "" {
-			in.fail("role", "is missing, want system, user or assistant")
-		}
-		changed := in.plain()
-		changed = in.called() || changed
-		if o.take(in); o.err != nil {
-			return nil
-		}
-		if changed { // otherwise its keys keep their order
-			messages[i], _ = json.Marshal(in.fields) // it was read from JSON
-		}
-	}
-	return o.variables(messages)
-}
-
-// variables returns what the chat template is given: messages, and the variables that the request
-// adds.
-func (o *object) variables(messages any) json.RawMessage {
-	c := map[string]json.RawMessage{}
-	if v, ok := o.has("chat_template_kwargs"); ok {
-		if err := json.Unmarshal(v, &c); err != nil {
-			o.fail("chat_template_kwargs", "is %s, want an object", kind(v))
-			return nil
-		}
-	}
-	for _, name := range []string{"messages", "add_generation_prompt", "tools"} {
-		if _, ok := c[name]; ok {
-			o.fail("chat_template_kwargs."+name, "is not for the template's variables")
-			return nil
-		}
-	}
-	c["messages"], _ = json.Marshal(messages)
-	c["add_generation_prompt"] = json.RawMessage("true")
-	if _, ok := o.has("add_generation_prompt"); ok && !o.boolean("add_generation_prompt") {
-		c["add_generation_prompt"] = json.RawMessage("false")
-	}
-	b, _ := json.Marshal(c)
-	return b
-}
-
-// plain turns the content of a message into a string: parts of text are joined by line breaks, as
-// vLLM does for templates that expect a string. It reports whether it changed anything.
-func (o *object) plain() bool {
-	v, ok := o.has("content")
-	if !ok || v[0] == '"' {
-		return false
-	}
-	s, err := o.parts("content")
-	if err != nil {
-		o.err = err
-		return false
-	}
-	o.fields["content"], _ = json.Marshal(s)
-	return true
-}
-
-func (o *object) parts(name string) (string, *refuse.Error) {
-	var texts []string
-	for i, p := range o.list(name, MaxMessages) {
-		in := open(fmt.Sprintf("%s%s[%d]", o.at, name, i), p)
-		switch t := in.text("type"); {
-		case in.err != nil:
-		case t == "text" || t == "input_text" || t == "output_text":
-			texts = append(texts, in.need("text"))
-		case t == "refusal": // of an earlier answer
-			texts = append(texts, in.need("refusal"))
-		case t == "":
-			in.fail("type", "is missing, want \"text\"")
-		default:
-			in.unsupported("type", "is %q: this server reads text only, and fetches nothing", t)
-		}
-		if in.err != nil {
-			return "", in.err
-		}
-	}
-	return strings.Join(texts, "\n"), o.err
-}
-
 // prompts reads a text, a list of texts, a list of token ids or a list of such lists.
 func (o *object) prompts() []Prompt {
 	v, ok := o.has("prompt")
@@ -369,7 +280,6 @@ func (o *object) rendering() {
 	o.refuse("chat_template", "this server writes conversations with the model's template")
 	o.refuse("documents", "this server gives a template messages alone")
 	o.refuse("echo", "this server does not repeat messages")
-	o.refuse("continue_final_message", "this server starts a new message")
 }
 
 // ParseTokenize reads the body of POST /tokenize: "prompt", or "messages" for the chat template.

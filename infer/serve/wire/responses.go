@@ -52,7 +52,7 @@ func ParseResponses(body []byte) (*Request, *refuse.Error) {
 		t.say("system", *a.Instructions)
 	}
 	o.input(&t)
-	r.Prompts = []Prompt{{Conversation: o.variables(t.turns), Tools: o.responseTools()}}
+	r.Prompts = []Prompt{{Conversation: o.variables(t.turns, t.prefilled()), Tools: o.responseTools()}}
 	if n, ok := o.integer("max_output_tokens", 1, math.MaxInt32); ok {
 		r.MaxTokens = int(n)
 		a.MaxOutput = &r.MaxTokens
@@ -236,18 +236,15 @@ func (o *object) item(t *talk) {
 // message reads a message of "input".
 func (o *object) message(t *talk) {
 	role := o.need("role")
-	switch role {
-	case "user", "assistant", "system":
-	case "developer": // the newer name
-		role = "system"
-	default:
+	system := role == "system" || role == "developer"
+	if !system && role != "user" && role != assistant {
 		o.fail("role", "is %q, want user, assistant, system or developer", role)
 	}
-	text := o.content("content")
+	text := o.said("content", role)
 	// Instructions and the system's messages that follow them are one: many templates take a
 	// single one, at the beginning.
-	if role == "system" && len(t.turns) == 1 && t.turns[0].role == role {
-		t.join(role, text)
+	if system && len(t.turns) == 1 && (t.turns[0].role == "system" || t.turns[0].role == "developer") {
+		t.join(t.turns[0].role, text)
 	} else {
 		t.say(role, text)
 	}
@@ -265,6 +262,14 @@ func (o *object) thoughts() string {
 		o.take(in)
 	}
 	return b.String()
+}
+
+// said is content, which the assistant may have as null: it said nothing.
+func (o *object) said(name, role string) string {
+	if v, ok := o.fields[name]; ok && role == assistant && string(v) == "null" {
+		return ""
+	}
+	return o.content(name)
 }
 
 // content reads a text, or the texts of a list of parts.

@@ -41,7 +41,7 @@ func TestInputsOfResponsesAreConversations(t *testing.T) {
 		`"input":"Hi","instructions":"Rhyme"`:      "system: Rhyme|user: Hi",
 		`"input":"Hi","instructions":""`:           "user: Hi",
 		`"input":[{"role":"user","content":"Hi"}]`: "user: Hi",
-		`"input":[{"type":"message","role":"developer","content":"Rhyme"},{"role":"user","content":"Hi"}]`:  "system: Rhyme|user: Hi",
+		`"input":[{"type":"message","role":"developer","content":"Rhyme"},{"role":"user","content":"Hi"}]`:  "developer: Rhyme|user: Hi",
 		`"instructions":"Rhyme","input":[{"role":"system","content":"Now"},{"role":"user","content":"Hi"}]`: "system: Rhyme\nNow|user: Hi",
 		`"input":[{"role":"user","content":[{"type":"input_text","text":"a"},{"type":"input_text","text":"b"}]},
 			{"type":"message","id":"msg_1","status":"completed","role":"assistant","phase":"final_answer",

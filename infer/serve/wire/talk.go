@@ -97,6 +97,12 @@ func (t *talk) answer(o *object, field, text string) {
 	turn.texts, turn.call = []string{text}, id
 }
 
+// prefilled reports whether the last turn begins an answer.
+func (t *talk) prefilled() bool {
+	n := len(t.turns)
+	return n > 0 && t.turns[n-1].role == assistant && len(t.turns[n-1].calls) == 0
+}
+
 // open returns the turn that goes on for a role: one that has only been thought about, with joined
 // the last if it is of the role, and otherwise a new one.
 func (t *talk) open(role string, joined bool) *turn {

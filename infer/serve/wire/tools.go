@@ -21,6 +21,8 @@ type Tools struct {
 	Names []string
 	// Single: one call at most.
 	Single bool
+	// legacy: they were asked for as functions, before there were tools.
+	legacy bool
 }
 
 // A Tool is a function that a client offers.
@@ -79,9 +81,9 @@ func (t *Tool) template() json.RawMessage {
 	}{"function", function{t.Name, t.Description, t.Parameters}})
 }
 
-// offered reads the list of tools. one reads a tool.
-func (o *object) offered(one func(in *object, raw json.RawMessage, before []Tool) Tool) *Tools {
-	t := &Tools{Param: "tools"}
+// offered reads the list of tools in a field. one reads a tool.
+func (o *object) offered(param string, one func(in *object, raw json.RawMessage, before []Tool) Tool) *Tools {
+	t := &Tools{Param: param}
 	size := 0
 	for i, raw := range o.list(t.Param, limits.Tools) {
 		in := open(fmt.Sprintf("%s[%d]", t.Param, i), raw)
@@ -103,11 +105,19 @@ func (t *Tools) only(o *object, name string) {
 	t.may(o, name)
 }
 
+// choice is the field that chooses among them.
+func (t *Tools) choice() string {
+	if t.legacy {
+		return "function_call"
+	}
+	return "tool_choice"
+}
+
 // may says that a tool may be called.
 func (t *Tools) may(o *object, name string) {
 	t.Names = append(t.Names, name)
 	if !slices.ContainsFunc(t.List, func(x Tool) bool { return x.Name == name }) {
-		o.fail("tool_choice", "names %q, which is not among the tools", name)
+		o.fail(t.choice(), "names %q, which is not among the %s", name, t.Param)
 	}
 }
 
@@ -143,7 +153,7 @@ func (o *object) allowed(t *Tools, c *object, named func(c *object) string) {
 // some are the tools if there are any. Without them nothing can be called.
 func (t *Tools) some(o *object) *Tools {
 	if t.Required && len(t.List) == 0 {
-		o.fail("tool_choice", "asks for a call without tools")
+		o.fail(t.choice(), "asks for a call without %s", t.Param)
 	}
 	if o.err != nil || len(t.List) == 0 {
 		return nil
@@ -191,9 +201,12 @@ func (o *object) toolChoice(t *Tools, named func(c *object) string) *Tools {
 	return t.some(o)
 }
 
-// tools reads the tools of a chat; nil if there are none.
+// tools reads the tools of a chat, or its functions; nil if there are none.
 func (o *object) tools() *Tools {
-	return o.toolChoice(o.offered(func(in *object, raw json.RawMessage, before []Tool) (t Tool) {
+	if functions := o.functions(); functions != nil {
+		return functions.some(o)
+	}
+	return o.toolChoice(o.offered("tools", func(in *object, raw json.RawMessage, before []Tool) (t Tool) {
 		in.functionsOnly()
 		if f := in.object("function"); f != nil {
 			t = f.function("parameters", before)
@@ -216,7 +229,7 @@ func (o *object) tools() *Tools {
 
 // responseTools reads the tools of a response, which have no object of their own for the function.
 func (o *object) responseTools() *Tools {
-	return o.toolChoice(o.offered(func(in *object, _ json.RawMessage, before []Tool) Tool {
+	return o.toolChoice(o.offered("tools", func(in *object, _ json.RawMessage, before []Tool) Tool {
 		in.functionsOnly()
 		t := in.function("parameters", before)
 		t.JSON = t.template()
@@ -226,7 +239,7 @@ func (o *object) responseTools() *Tools {
 
 // messageTools reads the tools of a message, as Anthropic's API has them.
 func (o *object) messageTools() *Tools {
-	t := o.offered(func(in *object, _ json.RawMessage, before []Tool) Tool {
+	t := o.offered("tools", func(in *object, _ json.RawMessage, before []Tool) Tool {
 		if kind := in.text("type"); in.err == nil && kind != "" && kind != "custom" {
 			in.unsupported("type", "is %q: this server runs no tools, want \"custom\"", kind)
 		}

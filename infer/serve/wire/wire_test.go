@@ -126,7 +126,7 @@ func TestBadFieldsAreRefusedByName(t *testing.T) {
 		`"max_tokens":0`: "max_tokens", `"max_tokens":-1`: "max_tokens", `"max_completion_tokens":"5"`: "max_completion_tokens",
 		`"top_logprobs":2`: "top_logprobs", `"logprobs":true,"top_logprobs":21`: "top_logprobs", `"logprobs":true,"top_logprobs":-1`: "top_logprobs",
 		`"logprobs":1`: "logprobs", `"model":1`: "model", `"talf":{"nodes":0}`: "talf.nodes", `"talf":1`: "talf",
-		`"tools":[{}]`: "tools[0].type", `"tools":[{"type":"function","function":{"name":"a b"}}]`: "tools[0].function.name", `"tool_choice":"required"`: "tool_choice", `"functions":[{}]`: "functions", `"audio":{"voice":"x"}`: "audio",
+		`"tools":[{}]`: "tools[0].type", `"tools":[{"type":"function","function":{"name":"a b"}}]`: "tools[0].function.name", `"tool_choice":"required"`: "tool_choice", `"functions":[{}]`: "functions[0].name", `"function_call":{"name":"f"}`: "function_call", `"functions":[{"name":"f"}],"tools":[]`: "functions", `"audio":{"voice":"x"}`: "audio",
 		`"modalities":["text","audio"]`: "modalities", `"response_format":{"type":"xml"}`: "response_format.type",
 		`"response_format":{"type":"json_schema"}`: "response_format.json_schema", `"response_format":{"type":"json_schema","json_schema":{}}`: "response_format.json_schema.schema",
 		`"response_format":{"type":"json_object"},"guided_regex":"a"`: "response_format.type", `"structured_outputs":{"regex":"a","json_object":true}`: "structured_outputs.regex",
