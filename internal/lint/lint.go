@@ -153,6 +153,7 @@ var Rules = []Rule{
 	{"internal/table", nil},
 	{"internal/units", nil},
 	{"internal/version", nil},
+	{"internal/zoo", nil},
 }
 
 // Common are packages that every package may import; they import only each other.
