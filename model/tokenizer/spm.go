@@ -231,9 +231,6 @@ func (sp *spmModel) tokenizer() (*Tokenizer, error) {
 			scores = append(scores, p.score)
 		case pieceUnused: // nothing merges to it
 		case pieceUnknown, pieceControl, pieceUser:
-			if utf8.RuneCountInString(p.text) < 2 {
-				return nil, fmt.Errorf("piece %d %q: a piece of one character and of type %d is not supported", i, p.text, p.kind)
-			}
 			if p.kind == pieceUnknown {
 				if m.unk >= 0 {
 					return nil, fmt.Errorf("pieces %d and %d are both unknown pieces", m.unk, i)
@@ -254,7 +251,12 @@ func (sp *spmModel) tokenizer() (*Tokenizer, error) {
 	if m.unk < 0 {
 		return nil, errors.New("no unknown piece")
 	}
-	m.setVocab(tokens, slices.Repeat([]bool{true}, n))
+	// A character alone may be an unknown or a control piece: text must not become it.
+	found := make([]bool, n)
+	for i, p := range sp.pieces {
+		found[i] = p.kind != pieceUnknown && p.kind != pieceControl
+	}
+	m.setVocab(tokens, found)
 	if sp.byteFallback {
 		for b := range 256 {
 			if _, ok := vocab[fmt.Sprintf("<0x%02X>", b)]; !ok {
@@ -294,7 +296,7 @@ func (sp *spmModel) tokenizer() (*Tokenizer, error) {
 	m.finish(false)
 	m.findCut('\u2581', pairs)
 
-	t.tokens, t.known = m.tokens, m.known
+	t.tokens, t.known = m.tokens, slices.Repeat([]bool{true}, n)
 	t.special = make([]bool, n)
 	for _, tok := range t.order {
 		t.special[tok.id] = tok.special

@@ -1,10 +1,13 @@
 package tokenizer
 
 import (
+	"math"
 	"os"
 	"slices"
 	"strings"
 	"testing"
+
+	"google.golang.org/protobuf/encoding/protowire"
 
 	"talf/internal/golden"
 )
@@ -123,4 +126,55 @@ func FuzzSentencePiece(f *testing.F) {
 		}
 		tok.Decode(ids, true)
 	})
+}
+
+// spmFile is the file of a SentencePiece model of type BPE without a prefix.
+func spmFile(pieces ...spmPiece) []byte {
+	var b []byte
+	for _, p := range pieces {
+		m := protowire.AppendString(protowire.AppendTag(nil, 1, protowire.BytesType), p.text)
+		m = protowire.AppendFixed32(protowire.AppendTag(m, 2, protowire.Fixed32Type), math.Float32bits(p.score))
+		m = protowire.AppendVarint(protowire.AppendTag(m, 3, protowire.VarintType), p.kind)
+		b = protowire.AppendBytes(protowire.AppendTag(b, 1, protowire.BytesType), m)
+	}
+	b = protowire.AppendBytes(protowire.AppendTag(b, 2, protowire.BytesType), []byte{3 << 3, 2})
+	return protowire.AppendBytes(protowire.AppendTag(b, 3, protowire.BytesType), []byte{3 << 3, 0, 4 << 3, 0})
+}
+
+// Gemma's files define runs of line feeds, tabs and spaces, down to one, which are found in a text
+// before anything is merged, the longest first.
+func TestPiecesOfOneCharacter(t *testing.T) {
+	tok, err := ParseSentencePiece(spmFile(
+		spmPiece{"<unk>", 0, pieceUnknown}, spmPiece{"@", 0, pieceControl},
+		spmPiece{"\n", 0, pieceUser}, spmPiece{"\n\n", 0, pieceUser}, spmPiece{"\t", 0, pieceUser}, spmPiece{"  ", 0, pieceUser},
+		spmPiece{"▁", -3, pieceNormal}, spmPiece{"a", -3, pieceNormal}, spmPiece{"▁a", -1, pieceNormal}, spmPiece{"a\n", -2, pieceNormal},
+	))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for text, want := range map[string][]int32{
+		"a\na":       {7, 2, 7}, // "a\n" is never merged
+		"\n\n\n a":   {3, 2, 8},
+		"a   a\t\ta": {7, 5, 8, 4, 4, 7},
+		"a@a":        {7, 1, 7},
+	} {
+		if got := encode(t, tok, text, false); !slices.Equal(got, want) {
+			t.Errorf("%q: %v, want %v", text, got, want)
+		}
+		if got := tok.Decode(want, false); got != text {
+			t.Errorf("%v decodes to %q, want %q", want, got, text)
+		}
+	}
+	// As text, a control piece is what any other unknown character is.
+	at, err := tok.Controls("a@a")
+	if err != nil {
+		t.Fatal(err)
+	}
+	got, err := tok.EncodeLiteral("a@a", at, false)
+	if want := []int32{7, 0, 7}; err != nil || !slices.Equal(got, want) {
+		t.Errorf("as text: %v, %v, want %v", got, err, want)
+	}
+	if tok.Special(2) || !tok.Special(1) || !tok.Known(1) {
+		t.Error("a piece is special if it is of type control or unknown")
+	}
 }
