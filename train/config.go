@@ -17,7 +17,7 @@ import (
 )
 
 // A Config says how a run learns. It is stored with every checkpoint, and a run continues
-// only with the configuration that it was started with.
+// only with the configuration that it was started with, but that its last stage may be longer.
 type Config struct {
 	Steps int `json:"steps"` // optimiser steps
 	Rows  int `json:"rows"`  // positions of a micro-batch, into which whole sequences are packed; longer ones are cut

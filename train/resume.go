@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"path/filepath"
 	"reflect"
+	"slices"
 	"strings"
 
 	"talf/checkpoints"
@@ -80,7 +81,7 @@ func (t *trainer) load() (*trainerState, *checkpoints.State, error) {
 	if err := json.Unmarshal(s.Trainer, &st); err != nil {
 		return nil, s, fmt.Errorf("%s: %w", path, err)
 	}
-	if a, b := st.Config, t.cfg; !a.sameRun(b) {
+	if a, b := st.Config, t.cfg; !a.lengthened(b).sameRun(b) {
 		return nil, s, fmt.Errorf("%s: the run began with another configuration (%s): use it, or another directory", path, t.difference(a))
 	}
 	why, err := t.origin.Check(st.Identity)
@@ -97,6 +98,9 @@ func (t *trainer) load() (*trainerState, *checkpoints.State, error) {
 	if st.Stage < 0 || st.Stage >= len(t.stages) || st.Begun < 0 || st.Step < st.Begun || st.Step-st.Begun > t.stages[st.Stage].Steps {
 		return nil, s, fmt.Errorf("%s: step %d of stage %d, which began after step %d: no such place in the run", path, st.Step, st.Stage, st.Begun)
 	}
+	if err := t.lengthen(&st); err != nil {
+		return nil, s, fmt.Errorf("%s: %w", path, err)
+	}
 	if b := st.Best; b != nil && !t.store.Has(b.Step) {
 		t.warn(fmt.Sprintf("the best checkpoint, %s, was deleted: the best from here on counts", t.store.Path(b.Step)))
 		st.Best = nil
@@ -105,6 +109,33 @@ func (t *trainer) load() (*trainerState, *checkpoints.State, error) {
 		}
 	}
 	return &st, s, t.params.Import(s.Weights)
+}
+
+// lengthen says what a run promises that goes on for longer than a checkpoint of it was planned for. Its
+// learning rate follows the new length from here on, so it has the bits of a run that was as long from the
+// beginning if the steps that are made had the same rates: in warm-up, or if the rate does not fall.
+func (t *trainer) lengthen(st *trainerState) error {
+	was, now := st.Config.Plan(), t.stages
+	last := len(now) - 1
+	if was[last].Steps == now[last].Steps {
+		return nil
+	}
+	if t.cfg.Patience > 0 && st.Stage == last && st.Stale >= t.cfg.Patience {
+		return fmt.Errorf("the run has ended because %d evaluations found nothing better (patience): it can't be lengthened from %d to %d steps",
+			st.Stale, was[last].Steps, now[last].Steps)
+	}
+	if st.Stage < last {
+		return nil
+	}
+	made := st.Step - st.Begun
+	for i := 1; i <= made; i++ {
+		if was[last].Rate(i) != now[last].Rate(i) {
+			t.warn(fmt.Sprintf("lengthened from %d to %d steps: the learning rates of the first %d were those of %[1]d, the rest are those of %[2]d (%.2[4]g in the next step), so the weights differ from those of %[2]d steps in one go; without decay of the rate (min-lr 1) they would not",
+				was[last].Steps, now[last].Steps, made, now[last].Rate(made+1)))
+			break
+		}
+	}
+	return nil
 }
 
 // theCPU names the arithmetic that is stored as "".
@@ -154,6 +185,20 @@ func (t *trainer) difference(was Config) string {
 		how += "; ranks × accum may be " + strings.Join(fit, ", ")
 	}
 	return how
+}
+
+// lengthened returns c with the length of d's last stage, if that is longer.
+func (c Config) lengthened(d Config) Config {
+	last := len(c.Stages) - 1
+	switch {
+	case last != len(d.Stages)-1:
+	case last < 0:
+		c.Steps = max(c.Steps, d.Steps)
+	default:
+		c.Stages = slices.Clone(c.Stages)
+		c.Stages[last].Steps = max(c.Stages[last].Steps, d.Stages[last].Steps)
+	}
+	return c
 }
 
 // sameRun reports whether two configurations give the same bits. How often a run is

@@ -62,7 +62,8 @@ model itself does not change: its embedding and LM head serve the head as well. 
 receives checkpoints in the format of EAGLE heads, and metrics.jsonl, a log of all steps.
 
 Ctrl-C saves a checkpoint. With --resume a run continues from its last checkpoint, and
-ends with the same bits as if it had never stopped.
+ends with the same bits as if it had never stopped. It may be given more --steps than
+before: its learning rate follows the new length from there on.
 
 --stage divides a run into parts, each with its own loss and schedule, that stop and
 resume as one run: eagle:10e is ten epochs, eagle:400 four hundred steps. A stage does
@@ -141,7 +142,7 @@ func (o *trainOptions) flags(f *pflag.FlagSet) {
 	f.IntVar(&o.cfg.Layers, "layers", o.cfg.Layers, "layers of a head; the speculators library loads one")
 	f.StringVar(&o.vocab, "draft-vocab", "", "tokens that a head predicts: a number, for the most frequent tokens of the text to learn, mass: and a number, for those with the most mass in the labels, or a file or head that lists them: a head, a safetensors file with d2t, a token map (.pt) or a text file of ids (default: all)")
 	f.BoolVar(&o.cfg.FCBias, "fc-bias", o.cfg.FCBias, "give a head's fc a bias; vLLM loads none")
-	f.BoolVar(&o.resume, "resume", false, "continue from the last checkpoint in --out, if there is one")
+	f.BoolVar(&o.resume, "resume", false, "continue from the last checkpoint in --out, if there is one; with more steps, also a run that has ended")
 	f.BoolVar(&o.force, "force", false, "train even if the data or --init belong to another model")
 	f.IntVar(&o.cfg.Steps, "steps", o.cfg.Steps, "optimiser steps")
 	f.Float64Var(&o.epochs, "epochs", 0, "passes over the data, counted in tokens, instead of --steps")

@@ -112,6 +112,10 @@ held-out: 0.2
 	talftest.OK(t, "", "generate", "--model", w.Model, "--head", filepath.Join(out, "best"), "--prompt", "Once", "--max-tokens", "4")
 	talftest.Run(t, "", "train", "--config", file, "--resume", "--patience", "2").Refuses(t, ExitFailure, "patience")
 	talftest.Run(t, "", "train", "--config", file).Refuses(t, ExitFailure, "--resume")
+	longer := talftest.Run(t, "", "train", "--config", file, "--resume", "--stage", "eagle:3", "--stage", "hass:top=4:2:lr=1e-3", "--stage", "talf:4")
+	if longer.Code != 0 || !strings.Contains(longer.Out, "step 9") || !strings.Contains(longer.Err, "lengthened from 2 to 4 steps: the learning rates of the first 2 were those of 2") {
+		t.Errorf("lengthened: exit %d\n%s%s", longer.Code, longer.Out, longer.Err)
+	}
 	talftest.Run(t, "", "inspect", "metrics", t.TempDir()).Refuses(t, ExitFailure, "metrics.jsonl")
 	talftest.Run(t, "", "train", "--config", file, "--steps", "2", "--stage", "talf:1").Refuses(t, ExitUsage, "exclude each other")
 }
