@@ -129,10 +129,11 @@ func (o *Options) Request(mk *draft.Maker, src infer.Source, prompt []int32, see
 		Prompt: prompt, MaxTokens: o.MaxTokens, NoEOS: o.IgnoreEOS, Seed: seed, Method: o.Method,
 		Source: src, Verifier: verifier, Processor: proc, Stop: o.Stop,
 	}
-	if mk != nil {
-		req.Drafter = mk.New()
+	if mk == nil || o.Method == "ar" { // which is no round that lacks a draft
+		return req, nil
 	}
-	if c, ok := proc.(*constrain.Processor); ok && mk != nil && o.Method != "ar" { // which drafts nothing
+	req.Drafter = mk.New()
+	if c, ok := proc.(*constrain.Processor); ok {
 		req.Drafter = c.Draft(req.Drafter, mk.Draw == infer.Chosen && !o.Unforced)
 	}
 	return req, nil

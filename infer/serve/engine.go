@@ -234,9 +234,7 @@ func (e *Engine) Predict(text string) (*predict.Text, *refuse.Error) {
 	if err != nil {
 		return nil, refuse.Invalid(param, "%v", err)
 	}
-	if most := e.Context(); len(ids) > most {
-		return nil, refuse.TooLong(param, len(ids), most)
-	}
+	ids = ids[:min(len(ids), e.Context())] // no answer is longer
 	return predict.New(ids), e.known(param, ids)
 }
 
@@ -347,6 +345,9 @@ func (e *Engine) Submit(ctx context.Context, j Job) (Answer, *refuse.Error) {
 	}
 	var predicted *predict.Drafter
 	if predicting {
+		if req.Drafter == nil {
+			req.Drafter = mk.New()
+		}
 		predicted = predict.Wrap(req.Drafter, j.Prediction)
 		req.Drafter = predicted
 		req.Method += "+prediction" // whose acceptance is another
@@ -355,7 +356,18 @@ func (e *Engine) Submit(ctx context.Context, j Job) (Answer, *refuse.Error) {
 	if err != nil {
 		return nil, submission(ctx, err)
 	}
-	return &loopAnswer{Handle: h, method: spec, rounds: rounds, predicted: predicted, parser: parser}, nil
+	return &loopAnswer{Handle: h, method: spec, ignored: e.ignored(j.Request), rounds: rounds, predicted: predicted, parser: parser}, nil
+}
+
+// ignored are the fields of a request that change nothing.
+func (e *Engine) ignored(r *wire.Request) []string {
+	out := slices.Clone(r.Ignored)
+	for _, h := range r.Prompts[0].Hints {
+		if e.c.Template == nil || !slices.ContainsFunc(h.Variables(), e.c.Template.Mentions) {
+			out = append(out, h.Field)
+		}
+	}
+	return out
 }
 
 func (e *Engine) offered() []string {
@@ -387,6 +399,7 @@ func submission(ctx context.Context, err error) *refuse.Error {
 type loopAnswer struct {
 	*loop.Handle
 	method    string
+	ignored   []string
 	rounds    *trace.Buffer    // nil unless the request asks for a trace
 	predicted *predict.Drafter // nil: no prediction was drafted from
 	parser    *toolcall.Parser // nil: the answer calls no tools
@@ -440,7 +453,7 @@ func (a *loopAnswer) Predicted() (p wire.Predicted) {
 
 // Drafting says what was done, once the answer has ended.
 func (a *loopAnswer) Drafting() *wire.Drafting {
-	d := &wire.Drafting{Method: a.method}
+	d := &wire.Drafting{Method: a.method, Ignored: a.ignored}
 	s, _ := a.Result()
 	if s == nil {
 		return d

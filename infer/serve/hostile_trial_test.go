@@ -191,7 +191,7 @@ func hostileBodies() (all []attack) {
 		{"n", `"1"`, `"n"`},
 		{"n", "true", `"n"`},
 		{"max_tokens", "0", "max_tokens"},
-		{"max_tokens", "-1", "max_tokens"},
+		{"max_tokens", "-2", "max_tokens"},
 		{"max_tokens", "1e400", "max_tokens"},
 		{"max_tokens", "9223372036854775808", "max_tokens"},
 		{"temperature", "-0.1", "temperature"},

@@ -337,6 +337,10 @@ func (s *Server) models(w http.ResponseWriter, _ *http.Request) {
 }
 
 func (s *Server) model(w http.ResponseWriter, r *http.Request) {
+	if r.PathValue("name") == "" { // the list with a slash at its end
+		s.models(w, r)
+		return
+	}
 	for _, m := range s.list() {
 		if m.ID == r.PathValue("name") {
 			s.sendJSON(w, m)

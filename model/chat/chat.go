@@ -237,6 +237,12 @@ func (t *Template) WithClock(now func() time.Time) *Template {
 	return &c
 }
 
+// stopped returns t with a clock that stands still, for renderings that are compared.
+func (t *Template) stopped() *Template {
+	at := t.now()
+	return t.WithClock(func() time.Time { return at })
+}
+
 // Render renders a conversation. Variables of c override special tokens of the model.
 // If the template refuses c with raise_exception, the error is a *RaisedError; any
 // other fault is an *EvalError. Both are wrapped with the template's name and line.

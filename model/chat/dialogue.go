@@ -194,13 +194,14 @@ func (d *Dialogue) Prompt(ctx context.Context) (Prompt, error) {
 		return Prompt{Text: d.text, Special: true}, nil
 	}
 	var first error
+	t := d.template.stopped()
 	for form := range Forms(d.said) {
 		talk, err := ParseConversation(d.source.JSON(form))
 		if err == nil {
 			talk = talk.WithGenerationPrompt(true)
 			var r *Rendered
-			if r, err = d.template.RenderCalls(ctx, talk, d.said); err == nil {
-				return Prompt{Text: r.Text, template: d.template, source: talk}, nil
+			if r, err = t.RenderCalls(ctx, talk, d.said); err == nil {
+				return Prompt{Text: r.Text, template: t, source: talk}, nil
 			}
 		}
 		if ctx.Err() != nil {
@@ -216,6 +217,7 @@ func (d *Dialogue) Prompt(ctx context.Context) (Prompt, error) {
 // Prompt writes a conversation as a prompt. It returns an error that wraps ErrRefused if the
 // template refuses it.
 func (t *Template) Prompt(ctx context.Context, c *Conversation) (Prompt, error) {
+	t = t.stopped()
 	r, err := t.Render(ctx, c)
 	if err != nil {
 		if ctx.Err() != nil {

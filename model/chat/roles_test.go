@@ -5,6 +5,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"talf/model/chat"
 )
@@ -129,5 +130,30 @@ func TestTextThatIsContinuedStaysText(t *testing.T) {
 	}
 	if special != 3 || tok.Decode(ids, false) != "<|a|>user:q<|b|><|a|>assistant:x<|b|>" {
 		t.Errorf("%d special tokens in %q, want the template's three", special, tok.Decode(ids, false))
+	}
+}
+
+// Renderings of one prompt have one time, whatever the clock says meanwhile.
+func TestPromptsHaveOneTime(t *testing.T) {
+	tmpl := parse(t, "{{ strftime_now('%Y-%m-%d %S') }}"+turns2)
+	seconds := 0
+	tmpl = tmpl.WithClock(func() time.Time { seconds++; return time.Date(2026, 11, 29, 12, 0, seconds, 0, time.UTC) })
+	c, err := chat.ParseConversation([]byte(`{"messages":[{"role":"user","content":"<|b|>"}]}`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	p, err := tmpl.Prompt(t.Context(), c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	e, err := chat.NewEncoder(guard(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := e.Prompt(t.Context(), p); err != nil || !strings.HasPrefix(p.Text, "2026-11-29 01") {
+		t.Errorf("%q: %v", p.Text, err)
+	}
+	if r, err := tmpl.Render(t.Context(), c); err != nil || !strings.HasPrefix(r.Text, "2026-11-29 02") {
+		t.Errorf("the clock stands still for the next: %q, %v", r.Text, err)
 	}
 }

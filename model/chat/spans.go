@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"strings"
-	"time"
 
 	"talf/model/chat/internal/jinja"
 )
@@ -22,15 +21,12 @@ import (
 // shows where its text is. If that fails as well, RenderSpans returns an error that
 // names the message: a template with {% generation %} marks is then needed.
 func (t *Template) RenderSpans(ctx context.Context, c *Conversation) (*Rendered, error) {
-	// All renderings use the same time.
-	at := t.now()
-	fixed := *t
-	fixed.now = func() time.Time { return at }
-	full, err := fixed.Render(ctx, c)
+	t = t.stopped()
+	full, err := t.Render(ctx, c)
 	if err != nil || full.Marked {
 		return full, err
 	}
-	p := &prober{ctx: ctx, t: &fixed, c: c, full: full.Text}
+	p := &prober{ctx: ctx, t: t, c: c, full: full.Text}
 	eos, _ := c.variables(t.vars, nil, false).GetString("eos_token")
 	p.eos, _ = eos.(string)
 	end := 0

@@ -72,7 +72,7 @@ func TestServeDraftsPredictions(t *testing.T) {
 		}
 	}
 	long, _ := json.Marshal(strings.Repeat("The cat sat. ", 500))
-	if status, body := ask(t, url+"/completions", `{"prompt":"a","prediction":{"type":"content","content":`+string(long)+`}}`); status != 400 || !strings.Contains(body, `"param":"prediction.content"`) {
+	if status, body := ask(t, url+"/completions", `{"prompt":"a","prediction":{"type":"content","content":`+string(long)+`}}`); status != 200 {
 		t.Errorf("a prediction longer than the context: %d %s", status, body)
 	}
 }

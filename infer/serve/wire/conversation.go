@@ -13,7 +13,7 @@ import (
 var roles = []string{"system", "developer", "user", assistant, "tool", "function"}
 
 // conversation reads the messages of a chat for its template.
-func (o *object) conversation() json.RawMessage {
+func (o *object) conversation() (p Prompt) {
 	messages := o.list("messages", MaxMessages)
 	if o.err == nil && len(messages) == 0 {
 		o.fail("messages", "is empty, want at least one message")
@@ -40,13 +40,16 @@ func (o *object) conversation() json.RawMessage {
 			prefill = *p
 		}
 		if o.take(in); o.err != nil {
-			return nil
+			return p
 		}
 		if changed { // otherwise its keys keep their order
 			messages[i], _ = json.Marshal(in.fields) // it was read from JSON
 		}
 	}
-	return o.variables(messages, prefill)
+	p.effort(o, "reasoning_effort")
+	p.verbosity(o)
+	o.variables(&p, messages, prefill)
+	return p
 }
 
 // prefilled reports whether a message that is the last begins an answer.
@@ -55,21 +58,26 @@ func (o *object) prefilled(role string) bool {
 	return role == assistant && !calls
 }
 
-// variables returns what the chat template is given: messages, and the variables that the request
+// variables sets what the chat template is given: messages, and the variables that the request
 // adds. With prefill the last message begins the answer, as in llama.cpp's server, unless the
 // request says in vLLM's words that it does not.
-func (o *object) variables(messages any, prefill bool) json.RawMessage {
+func (o *object) variables(p *Prompt, messages any, prefill bool) {
 	c := map[string]json.RawMessage{}
-	if v, ok := o.has("chat_template_kwargs"); ok {
+	for _, h := range p.Hints {
+		for name, v := range h.variables {
+			c[name] = must(v)
+		}
+	}
+	if v, ok := o.has("chat_template_kwargs"); ok { // which win
 		if err := json.Unmarshal(v, &c); err != nil {
 			o.fail("chat_template_kwargs", "is %s, want an object", kind(v))
-			return nil
+			return
 		}
 	}
 	for _, name := range []string{"messages", "add_generation_prompt", "continue_final_message", "tools"} {
 		if _, ok := c[name]; ok {
 			o.fail("chat_template_kwargs."+name, "is not for the template's variables")
-			return nil
+			return
 		}
 	}
 	generation, continues := o.optionalBoolean("add_generation_prompt"), o.optionalBoolean("continue_final_message")
@@ -91,8 +99,7 @@ func (o *object) variables(messages any, prefill bool) json.RawMessage {
 	if prefill {
 		c["continue_final_message"] = json.RawMessage("true")
 	}
-	b, _ := json.Marshal(c)
-	return b
+	p.Conversation, _ = json.Marshal(c)
 }
 
 // plain turns the content of a message into a string: parts of text are joined by line breaks, as

@@ -19,14 +19,17 @@ import (
 type object struct {
 	at     string // path of the object, "" or with a dot at its end
 	fields map[string]json.RawMessage
+	read   map[string]bool // fields that were asked for
 	err    *refuse.Error
 }
 
 // open reads an object; "" names the body of a request.
 func open(at string, b []byte) *object {
-	o := &object{}
+	o := &object{read: map[string]bool{}}
 	if at != "" {
 		o.at = at + "."
+	} else {
+		b = bytes.TrimPrefix(b, []byte("\uFEFF")) // a byte order mark, as some editors write it
 	}
 	unmarshal := json.Unmarshal
 	if at == "" { // which checks all that is inside
@@ -65,7 +68,19 @@ func (o *object) take(other *object) {
 // has returns the field's value unless it is absent or null.
 func (o *object) has(name string) (json.RawMessage, bool) {
 	v, ok := o.fields[name]
+	o.read[name] = true
 	return v, ok && o.err == nil && string(v) != "null"
+}
+
+// unread names the fields that nobody has asked for, in alphabetical order.
+func (o *object) unread() (names []string) {
+	for name, v := range o.fields {
+		if !o.read[name] && string(v) != "null" {
+			names = append(names, o.at+name)
+		}
+	}
+	slices.Sort(names)
+	return names
 }
 
 // kind says what a value is, for errors.

@@ -33,7 +33,11 @@ func (o *object) format(f *Format, schema string) {
 	switch t := o.text("type"); t {
 	case "text":
 	case "json_object":
-		o.set(f, "json", "type", "")
+		if _, ok := o.has("schema"); ok { // llama.cpp's
+			o.schema(f, "schema")
+		} else {
+			o.set(f, "json", "type", "")
+		}
 	case "json_schema":
 		in, name := o, schema
 		if schema == "json_schema" { // of chat, which has it one level deeper

@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"encoding/json"
 	"fmt"
-	"math"
 	"net/http"
 	"strings"
 
@@ -18,10 +17,8 @@ func ParseMessages(body []byte) (*Request, *refuse.Error) {
 	if _, ok := o.has("max_tokens"); !ok {
 		o.fail("max_tokens", "is missing, want the most tokens of the answer")
 	}
-	if n, ok := o.integer("max_tokens", 1, math.MaxInt32); ok {
-		r.MaxTokens = int(n)
-	}
-	return r, o.err
+	o.length("max_tokens", &r.MaxTokens)
+	return o.done(r)
 }
 
 // ParseCount reads the body of POST /v1/messages/count_tokens: a request for a message, of which the
@@ -47,19 +44,24 @@ func (o *object) messages() *Request {
 		}
 	}
 	o.turns(&t)
-	r.Prompts = []Prompt{{Conversation: o.variables(t.turns, t.prefilled()), Tools: o.messageTools()}}
+	p := Prompt{Tools: o.messageTools()}
 	if t := o.object("thinking"); t != nil {
-		t.refuse("type", "this server does not steer how a model thinks", `"disabled"`, `"adaptive"`)
+		if kind := t.word("type", []string{"enabled", "disabled", "adaptive"}); kind != "adaptive" && kind != "" {
+			p.hint("thinking.type", map[string]any{"enable_thinking": kind == "enabled"})
+		}
 		o.take(t)
+		r.Ignored = append(r.Ignored, t.unread()...)
 	}
 	if c := o.object("output_config"); c != nil {
 		if f := c.object("format"); f != nil {
 			f.format(&r.Format, "schema")
 			c.take(f)
 		}
-		c.refuse("effort", "this server does not steer how a model thinks")
+		p.effort(c, "effort")
 		o.take(c)
 	}
+	o.variables(&p, t.turns, t.prefilled())
+	r.Prompts = []Prompt{p}
 	o.elsewhere([][2]string{{"stop", "stop_sequences"}, {"response_format", ""}, {"logprobs", ""}, {"top_logprobs", ""}})
 	if f := o.object("output_format"); f != nil { // the older name
 		f.format(&r.Format, "schema")
@@ -271,7 +273,7 @@ func (w *messages) ending(u Usage) (e ending) {
 	switch {
 	case w.last.Stopped != "":
 		reason, e.Sequence = "stop_sequence", &w.last.Stopped
-	case w.last.Finish == Length && u.Answer < w.most:
+	case w.last.Finish == Length && (w.most == 0 || u.Answer < w.most):
 		reason = "model_context_window_exceeded"
 	case w.last.Finish == Length:
 		reason = "max_tokens"

@@ -51,8 +51,8 @@ func TestWhatMessagesCannotDoIsRefusedByName(t *testing.T) {
 		hi + `"max_tokens":0`: "max_tokens", hi + `"max_tokens":"5"`: "max_tokens",
 		hi + `"system":7`: "system", hi + `"system":[{"type":"image"}]`: "system[0].type",
 		hi + `"temperature":1.1`: "temperature", hi + `"top_p":1.1`: "top_p", hi + `"top_k":-2`: "top_k",
-		hi + `"stop_sequences":[""]`: "stop_sequences", hi + `"thinking":{"type":"enabled","budget_tokens":1024}`: "thinking.type", hi + `"output_config":{"format":{"type":"json_schema"}}`: "output_config.format.schema",
-		hi + `"output_config":{"effort":"low"}`: "output_config.effort", hi + `"mcp_servers":[{"url":"x"}]`: "mcp_servers", hi + `"container":"c"`: "container",
+		hi + `"stop_sequences":[""]`: "stop_sequences", hi + `"thinking":{"type":"always"}`: "thinking.type", hi + `"output_config":{"format":{"type":"json_schema"}}`: "output_config.format.schema",
+		hi + `"output_config":{"effort":"little"}`: "output_config.effort", hi + `"mcp_servers":[{"url":"x"}]`: "mcp_servers", hi + `"container":"c"`: "container",
 		hi + `"n":2`: "n", hi + `"stop":["x"]`: "stop", hi + `"response_format":{"type":"json_object"}`: "response_format", hi + `"logprobs":true`: "logprobs",
 		hi + `"inference_geo":"us"`: "inference_geo", hi + `"stream":true,"talf":{"trace":true}`: "talf.trace",
 	} {

@@ -126,6 +126,9 @@ type Drafting struct {
 	Fallback string  `json:"fallback,omitempty"` // why a method that was asked for was not used, the last reason
 	// Fallbacks counts the rounds without a draft by a word for the reason.
 	Fallbacks map[string]int `json:"fallbacks,omitempty"`
+	// Ignored are the fields of the request that changed nothing: unknown ones, and advice that the
+	// model's chat template does not read.
+	Ignored []string `json:"ignored,omitempty"`
 	// Dropped counts the rounds that a trace left out because the client read too slowly.
 	Dropped int `json:"trace_dropped,omitempty"`
 }

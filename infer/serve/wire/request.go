@@ -17,13 +17,10 @@ import (
 func ParseChat(body []byte) (*Request, *refuse.Error) {
 	o := open("", body)
 	r := o.common()
-	r.Prompts = []Prompt{{Conversation: o.conversation(), Special: o.optionalBoolean("add_special_tokens")}}
-	if n, ok := o.integer("max_tokens", 1, math.MaxInt32); ok {
-		r.MaxTokens = int(n)
-	}
-	if n, ok := o.integer("max_completion_tokens", 1, math.MaxInt32); ok { // the newer name wins
-		r.MaxTokens = int(n)
-	}
+	r.Prompts = []Prompt{o.conversation()}
+	r.Prompts[0].Special = o.optionalBoolean("add_special_tokens")
+	o.length("max_tokens", &r.MaxTokens)
+	o.length("max_completion_tokens", &r.MaxTokens) // the newer name wins
 	r.Logprobs = o.boolean("logprobs")
 	if n, ok := o.integer("top_logprobs", 0, MaxTop); ok {
 		if r.Top = int(n); n > 0 && !r.Logprobs {
@@ -33,11 +30,9 @@ func ParseChat(body []byte) (*Request, *refuse.Error) {
 	o.refuse("audio", "this server writes text only")
 	o.refuse("modalities", "this server writes text only", `["text"]`)
 	o.refuse("web_search_options", "this server does not search")
-	o.refuse("reasoning_effort", "this server does not steer how a model reasons", `"none"`)
-	o.refuse("verbosity", "this server does not steer the length of answers", `"medium"`)
 	o.rendering()
 	r.Prompts[0].Tools = o.tools()
-	return r, o.err
+	return o.done(r)
 }
 
 // ParseCompletion reads the body of POST /v1/completions.
@@ -51,10 +46,10 @@ func ParseCompletion(body []byte) (*Request, *refuse.Error) {
 	}
 	r.MaxTokens = 16 // OpenAI's default
 	r.Echo = o.boolean("echo")
-	if n, ok := o.integer("max_tokens", 0, math.MaxInt32); ok {
-		if r.MaxTokens, r.NoAnswer = int(n), n == 0; r.NoAnswer && !r.Echo {
-			o.fail("max_tokens", "is 0, want at least 1, or \"echo\": true")
-		}
+	if v, ok := o.has("max_tokens"); ok && string(v) == "0" && r.Echo {
+		r.NoAnswer = true
+	} else {
+		o.length("max_tokens", &r.MaxTokens)
 	}
 	if n, ok := o.integer("logprobs", 0, MaxTop); ok {
 		r.Logprobs, r.Top = true, int(n)
@@ -63,8 +58,38 @@ func ParseCompletion(body []byte) (*Request, *refuse.Error) {
 	if n, ok := o.integer("best_of", 1, MaxChoices); ok && n != int64(r.N) {
 		o.unsupported("best_of", "is %d and n is %d: this server does not choose among answers", n, r.N)
 	}
+	return o.done(r)
+}
+
+// length reads the most tokens of an answer. -1 is llama.cpp's word for as many as there is room for.
+func (o *object) length(name string, to *int) {
+	n, ok := o.integer(name, -1, math.MaxInt32)
+	if ok && n == 0 {
+		o.fail(name, "is 0, want at least 1, or -1 for as many as there is room for")
+	} else if ok {
+		*to = int(max(n, 0))
+	}
+}
+
+// done ends the reading of a request. What nothing has asked for is ignored, and the answer says so.
+func (o *object) done(r *Request) (*Request, *refuse.Error) {
+	r.Ignored = append(r.Ignored, o.unread()...)
+	for i, name := range r.Ignored {
+		if len(name) > maxIgnoredBytes {
+			r.Ignored[i] = strings.ToValidUTF8(name[:maxIgnoredBytes], "") + "…"
+		}
+	}
+	if len(r.Ignored) > maxIgnored {
+		r.Ignored = append(r.Ignored[:maxIgnored:maxIgnored], "…")
+	}
 	return r, o.err
 }
+
+// Of the names of fields that are ignored, an answer has so many of so many bytes: clients choose them.
+const (
+	maxIgnored      = 32
+	maxIgnoredBytes = 64
+)
 
 // common reads the fields that chat and completions have in common.
 func (o *object) common() *Request {
@@ -124,6 +149,7 @@ func (o *object) shared(hottest float64) *Request {
 			d.fail("trace", "is true without \"stream\": true")
 		}
 		o.take(d)
+		r.Ignored = d.unread()
 	}
 	r.Prediction = o.prediction()
 	o.guided(&r.Format)
@@ -288,7 +314,7 @@ func ParseTokenize(body []byte) (p *Prompt, spelled bool, _ *refuse.Error) {
 	o := open("", body)
 	p = &Prompt{}
 	if _, ok := o.has("messages"); ok {
-		p.Conversation = o.conversation()
+		*p = o.conversation()
 		o.rendering()
 		p.Tools = o.tools()
 	} else if ps := o.prompts(); o.err == nil {

@@ -52,9 +52,8 @@ func ParseResponses(body []byte) (*Request, *refuse.Error) {
 		t.say("system", *a.Instructions)
 	}
 	o.input(&t)
-	r.Prompts = []Prompt{{Conversation: o.variables(t.turns, t.prefilled()), Tools: o.responseTools()}}
-	if n, ok := o.integer("max_output_tokens", 1, math.MaxInt32); ok {
-		r.MaxTokens = int(n)
+	p := Prompt{Tools: o.responseTools()}
+	if o.length("max_output_tokens", &r.MaxTokens); r.MaxTokens > 0 {
 		a.MaxOutput = &r.MaxTokens
 	}
 	for i, what := range o.texts("include", 16) {
@@ -75,8 +74,10 @@ func ParseResponses(body []byte) (*Request, *refuse.Error) {
 			o.fail("stream_options", "is given without \"stream\": true")
 		}
 	}
-	a.tools(o, r.Prompts[0].Tools)
-	o.responseText(a, &r.Format)
+	a.tools(o, p.Tools)
+	o.steering(a, &p, r)
+	o.variables(&p, t.turns, t.prefilled())
+	r.Prompts = []Prompt{p}
 	a.Metadata = o.metadata()
 	o.boolean("store") // a response says that it was not
 	o.refuse("previous_response_id", "this server keeps no responses: want the whole conversation in input")
@@ -87,7 +88,7 @@ func ParseResponses(body []byte) (*Request, *refuse.Error) {
 	o.refuse("context_management", "this server does not shorten prompts")
 	o.elsewhere([][2]string{{"max_tokens", "max_output_tokens"}, {"max_completion_tokens", "max_output_tokens"}, {"response_format", "text.format"}, {"logprobs", "include"}})
 	r.asked = a
-	return r, o.err
+	return o.done(r)
 }
 
 // elsewhere refuses fields of chat that would say something here if they had another name, or that
@@ -136,25 +137,23 @@ func (a *asked) tools(o *object, t *Tools) {
 	}
 }
 
-// responseText reads the format of the answer, and refuses what this server cannot steer: lengths,
-// reasoning.
-func (o *object) responseText(a *asked, to *Format) {
+// steering reads the format of the answer, and how long it is to be and how much thought about.
+func (o *object) steering(a *asked, p *Prompt, to *Request) {
 	if t := o.object("text"); t != nil {
 		if f := t.object("format"); f != nil {
-			f.format(to, "schema")
+			f.format(&to.Format, "schema")
 			a.Format, _ = t.has("format")
 			t.take(f)
 		}
 		a.Verbosity = t.text("verbosity")
-		t.refuse("verbosity", "this server does not steer the length of answers", `"medium"`)
+		p.verbosity(t)
 		o.take(t)
 	}
 	if r := o.object("reasoning"); r != nil {
 		a.Effort = r.optional("effort")
-		r.refuse("effort", "this server does not steer how a model reasons", `"none"`)
-		r.refuse("summary", "this server does not sum up reasoning")
-		r.refuse("generate_summary", "this server does not sum up reasoning")
+		p.effort(r, "effort")
 		o.take(r)
+		to.Ignored = append(to.Ignored, r.unread()...) // such as its summary
 	}
 }
 

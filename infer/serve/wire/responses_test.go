@@ -71,7 +71,8 @@ func TestFieldsOfResponsesAreRead(t *testing.T) {
 	seed := uint64(3)
 	want := wire.Request{
 		Model: "m", N: 1, MaxTokens: 7, Seed: &seed, Stop: []string{"x"}, IgnoreEOS: true, Logprobs: true, Top: 2, Stream: true,
-		Draft: wire.Draft{Off: true}, Sample: sample.Params{Temperature: 0.5, TopP: 0.9, TopK: 4, MinP: 0.1, PresencePenalty: 1, FrequencyPenalty: -1, RepetitionPenalty: 1.1},
+		Ignored: []string{"service_tier"},
+		Draft:   wire.Draft{Off: true}, Sample: sample.Params{Temperature: 0.5, TopP: 0.9, TopK: 4, MinP: 0.1, PresencePenalty: 1, FrequencyPenalty: -1, RepetitionPenalty: 1.1},
 	}
 	got := *r
 	h := &wire.Head{ID: "resp_1", Created: 1, Model: "m", Clock: func() int64 { return 2 }}
@@ -113,9 +114,8 @@ func TestWhatResponsesCannotDoIsRefusedByName(t *testing.T) {
 		`"input":"x","tool_choice":"required"`:                                                          "tool_choice",
 		`"input":"x","tool_choice":{"type":"function","name":"f"}`:                                      "tool_choice",
 		`"input":"x","text":{"format":{"type":"json_schema"}}`:                                          "text.format.schema",
-		`"input":"x","text":{"verbosity":"low"}`:                                                        "text.verbosity",
-		`"input":"x","reasoning":{"effort":"high"}`:                                                     "reasoning.effort",
-		`"input":"x","reasoning":{"summary":"auto"}`:                                                    "reasoning.summary",
+		`"input":"x","text":{"verbosity":"none"}`:                                                       "text.verbosity",
+		`"input":"x","reasoning":{"effort":"more"}`:                                                     "reasoning.effort",
 		`"input":"x","truncation":"auto"`:                                                               "truncation",
 		`"input":"x","include":["everything"]`:                                                          "include[0]",
 		`"input":"x","top_logprobs":2`:                                                                  "top_logprobs",

@@ -2,8 +2,8 @@
 // goes over the network, apart from any server.
 //
 // Requests are read field by field. A field out of its documented range, or one that asks for what
-// the server cannot do, is refused with an error that names it; a field that is not known is
-// ignored, as OpenAI's servers and vLLM do. null is the same as no field. Where servers differ,
+// the server cannot do, is refused with an error that names it; a field that is not known, or is
+// advice that the model's template does not read, is ignored, and the answer names it. null is the same as no field. Where servers differ,
 // vLLM's additions are understood: top_k, min_p, repetition_penalty, ignore_eos, stop_token_ids,
 // chat_template_kwargs, priority.
 package wire
@@ -40,6 +40,9 @@ type Request struct {
 	Stream bool
 	Usage  bool // a stream ends with the usage
 
+	// Ignored are the fields of the request that changed nothing, but for hints.
+	Ignored []string
+
 	Draft    Draft
 	Priority int // smaller is served first
 
@@ -58,6 +61,8 @@ type Prompt struct {
 	Special *bool
 	// Tools are those that the conversation offers; nil: none.
 	Tools *Tools
+	// Hints are advice that its template may follow.
+	Hints []Hint
 }
 
 // A Draft is the "talf" object of a request: how this request is to be drafted. The zero value

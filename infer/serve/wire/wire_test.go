@@ -65,7 +65,8 @@ func TestFieldsOfRequestsAreRead(t *testing.T) {
 			LogitBias: []sample.Bias{{Token: 2, By: 1.5}, {Token: 5, By: -100}},
 		},
 		Seed: &seed, Stop: []string{"a", "b"}, StopIDs: []int32{3}, IgnoreEOS: true, Logprobs: true, Top: 2, Stream: true, Usage: true,
-		Draft: wire.Draft{Method: "goose", Nodes: 8}, Priority: -4, Prompts: r.Prompts,
+		Ignored: []string{"metadata", "store", "user"},
+		Draft:   wire.Draft{Method: "goose", Nodes: 8}, Priority: -4, Prompts: r.Prompts,
 	}
 	if !reflect.DeepEqual(r, want) {
 		t.Errorf("%+v, want\n%+v", r, want)
@@ -123,7 +124,7 @@ func TestBadFieldsAreRefusedByName(t *testing.T) {
 		`"seed":"x"`: "seed", `"seed":1e30`: "seed", `"stop":""`: "stop", `"stop":[1]`: "stop[0]", `"stop":{}`: "stop",
 		`"stop":["a","a","a","a","a","a","a","a","a","a","a","a","a","a","a","a","a"]`: "stop",
 		`"stop_token_ids":[-1]`: "stop_token_ids", `"stream":1`: "stream", `"stream_options":{"include_usage":true}`: "stream_options",
-		`"max_tokens":0`: "max_tokens", `"max_tokens":-1`: "max_tokens", `"max_completion_tokens":"5"`: "max_completion_tokens",
+		`"max_tokens":0`: "max_tokens", `"max_tokens":-2`: "max_tokens", `"max_completion_tokens":0`: "max_completion_tokens", `"max_completion_tokens":"5"`: "max_completion_tokens",
 		`"top_logprobs":2`: "top_logprobs", `"logprobs":true,"top_logprobs":21`: "top_logprobs", `"logprobs":true,"top_logprobs":-1`: "top_logprobs",
 		`"logprobs":1`: "logprobs", `"model":1`: "model", `"talf":{"nodes":0}`: "talf.nodes", `"talf":1`: "talf",
 		`"tools":[{}]`: "tools[0].type", `"tools":[{"type":"function","function":{"name":"a b"}}]`: "tools[0].function.name", `"tool_choice":"required"`: "tool_choice", `"functions":[{}]`: "functions[0].name", `"function_call":{"name":"f"}`: "function_call", `"functions":[{"name":"f"}],"tools":[]`: "functions", `"audio":{"voice":"x"}`: "audio",
@@ -137,7 +138,7 @@ func TestBadFieldsAreRefusedByName(t *testing.T) {
 		`"prediction":{"type":"content","content":[1]}`:                            "prediction.content[0]",
 		`"prediction":{"type":"content","content":[{"type":"image_url"}]}`:         "prediction.content[0].type",
 		`"prediction":{"type":"content","content":[{"type":"text","text":["x"]}]}`: "prediction.content[0].text",
-		`"reasoning_effort":"low"`:                                                 "reasoning_effort", `"verbosity":"high"`: "verbosity", `"truncate_prompt_tokens":9`: "truncate_prompt_tokens",
+		`"reasoning_effort":"little"`:                                              "reasoning_effort", `"verbosity":"none"`: "verbosity", `"truncate_prompt_tokens":9`: "truncate_prompt_tokens",
 		`"include_stop_str_in_output":true`: "include_stop_str_in_output", `"skip_special_tokens":false`: "skip_special_tokens", `"return_token_ids":true`: "return_token_ids",
 		`"logits_processors":["x"]`: "logits_processors", `"cache_salt":"x"`: "cache_salt", `"chat_template":"x"`: "chat_template", `"documents":[{}]`: "documents", `"echo":true`: "echo",
 		`"add_special_tokens":1`:                 "add_special_tokens",
@@ -167,7 +168,7 @@ func TestBadFieldsAreRefusedByName(t *testing.T) {
 	}
 	for fields, param := range map[string]string{
 		``: "prompt", `"prompt":[]`: "prompt", `"prompt":7`: "prompt", `"prompt":[1,"x"]`: "prompt", `"prompt":["x",1]`: "prompt[1]", `"prompt":[[]]`: "prompt[0]",
-		`"prompt":"x","max_tokens":0`: "max_tokens", `"prompt":"x","echo":true,"max_tokens":-1`: "max_tokens", `"prompt":"x","suffix":"y"`: "suffix", `"prompt":"x","best_of":2`: "best_of", `"prompt":"x","logprobs":21`: "logprobs", `"prompt":"x","echo":"y"`: "echo",
+		`"prompt":"x","max_tokens":0`: "max_tokens", `"prompt":"x","echo":true,"max_tokens":-2`: "max_tokens", `"prompt":"x","suffix":"y"`: "suffix", `"prompt":"x","best_of":2`: "best_of", `"prompt":"x","logprobs":21`: "logprobs", `"prompt":"x","echo":"y"`: "echo",
 		`"prompt":[4294967296]`: "prompt",
 	} {
 		if _, err := wire.ParseCompletion([]byte(`{` + fields + `}`)); err == nil || err.Param != param {
@@ -270,6 +271,7 @@ func TestFormatsOfEveryDialect(t *testing.T) {
 		`"response_format":{"type":"text"}`:        {},
 		`"response_format":{"type":"json_object"}`: {Kind: "json", Param: "response_format.type"},
 		`"response_format":{"type":"json_schema","json_schema":{"name":"x","strict":true,"schema":` + schema + `}}`: {Kind: "json-schema", Text: schema, Param: "response_format.json_schema.schema"},
+		`"response_format":{"type":"json_object","schema":` + schema + `}`:                                          {Kind: "json-schema", Text: schema, Param: "response_format.schema"},
 		`"guided_json":` + schema:                      {Kind: "json-schema", Text: schema, Param: "guided_json"},
 		`"guided_json":"{\"type\": \"object\"}"`:       {Kind: "json-schema", Text: schema, Param: "guided_json"},
 		`"guided_regex":"a+"`:                          {Kind: "regex", Text: "a+", Param: "guided_regex"},
