@@ -170,7 +170,7 @@ func hostileBodies() (all []attack) {
 	}
 	for name, body := range map[string]string{
 		"an empty body": "", "white space": " \n", "null": "null", "a list": "[]", "a number": "5", "a text": `"a"`, "a brace": "{", "two objects": good + good,
-		"a comment": `{"prompt":"a"/* */}`, "single quotes": `{'prompt':'a'}`, "a trailing comma": `{"prompt":"a",}`, "a byte order mark": "\xef\xbb\xbf" + good,
+		"a comment": `{"prompt":"a"/* */}`, "single quotes": `{'prompt':'a'}`, "a trailing comma": `{"prompt":"a",}`, "two byte order marks": "\xef\xbb\xbf\xef\xbb\xbf" + good,
 		"UTF-16": "\xff\xfe{\x00}\x00", "gzip": "\x1f\x8b\x08\x00\x00\x00\x00\x00", "a form": "prompt=a&n=1", "null bytes": "\x00\x00\x00",
 		"NaN": `{"prompt":"a","temperature":NaN}`, "Infinity": `{"prompt":"a","temperature":Infinity}`, "minus Infinity": `{"prompt":"a","top_p":-Infinity}`,
 		"a number of hexadecimal digits": `{"prompt":"a","n":0x1}`, "a number with a plus": `{"prompt":"a","n":+1}`, "a leading zero": `{"prompt":"a","n":01}`,
