@@ -8,10 +8,13 @@ import (
 	"slices"
 	"testing"
 
+	"talf/compute/cpu"
 	"talf/infer"
 	"talf/infer/draft"
 	"talf/infer/draft/drafttest"
 	"talf/infer/source"
+	"talf/model"
+	"talf/model/modeltest"
 )
 
 var errGone = errors.New("nobody waits for it")
@@ -217,4 +220,99 @@ func TestSequencesAreCancelledFromWithinARound(t *testing.T) {
 			}
 		}
 	}
+}
+
+// What was read of a prompt when its request was cancelled, or preempted and then cancelled, is there for the same prompt, and for
+// another that begins alike where the model's layers can go on after any token. The answers are those of plain decoding.
+func TestWhatACancelledPromptReadIsKept(t *testing.T) {
+	const chunk, chunks = 16, 3
+	for _, kind := range []string{"llama", "gemma3_text", "qwen3_next", "head", "eagle3"} {
+		t.Run(kind, func(t *testing.T) {
+			var m *model.Model
+			var src infer.Source
+			switch kind {
+			case "head", "eagle3":
+				n := newNets(t, 1, 7)
+				if kind == "eagle3" {
+					n = newEagle3Nets(t, 1, 7)
+				}
+				m, src = n.target, source.NewHead(n.head, 4)
+			default:
+				m = small(t, kind)
+			}
+			e := &infer.Engine{Target: infer.NewTarget(m, 4), Config: infer.Config{PrefillChunk: chunk, MaxNodes: 64}}
+			rng := rand.New(rand.NewPCG(1, 2))
+			prompt := make([]int32, chunk*(chunks+2)+5)
+			for i := range prompt {
+				prompt[i] = rng.Int32N(int32(m.Spec().Vocab))
+			}
+			ask := func(prompt []int32) infer.Request {
+				req := plainRequest(t, prompt...)
+				req.NoEOS = true
+				return req
+			}
+			drafted := func(prompt []int32) infer.Request {
+				req := ask(prompt)
+				if src == nil {
+					return req
+				}
+				d, _, err := draft.New("beam:N=12,k=4,depth=3")
+				if err != nil {
+					t.Fatal(err)
+				}
+				req.Drafter, req.Source = d, src
+				return req
+			}
+			s, err := e.Open(drafted(prompt))
+			if err != nil {
+				t.Fatal(err)
+			}
+			for range chunks {
+				if err := e.Step(t.Context(), []*infer.Sequence{s}); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if kind == "llama" {
+				e.Preempt(s)
+			}
+			s.Cancel(errGone)
+			e.Close(s)
+			other := slices.Clone(prompt)
+			other[chunk+3]++
+			for _, x := range []struct {
+				prompt []int32
+				kept   int // at least
+			}{{prompt, chunk * chunks}, {other, map[string]int{"llama": chunk + 3}[kind]}} {
+				want, err := (&infer.Engine{Target: infer.NewTarget(m, 0), Config: infer.Default()}).Generate(t.Context(), ask(x.prompt))
+				if err != nil {
+					t.Fatal(err)
+				}
+				got, err := e.Generate(t.Context(), drafted(x.prompt))
+				if err != nil || !slices.Equal(got.Tokens(), want.Tokens()) {
+					t.Errorf("%v, error %v; plain decoding gives %v", got.Tokens(), err, want.Tokens())
+				}
+				if n := got.Stats().Cached; n < x.kept {
+					t.Errorf("%d tokens were kept of %d that had been read", n, chunk*chunks)
+				}
+			}
+		})
+	}
+}
+
+// small returns a model of a family with random weights.
+func small(t *testing.T, family string) *model.Model {
+	t.Helper()
+	dev, err := cpu.New(cpu.Config{Class: cpu.Default().Class, Threads: 1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { dev.Close() })
+	conf := modeltest.Of(family)
+	conf.EOS = -1
+	m, err := model.Load(modeltest.Random(t, conf, 3), dev, model.Default())
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { m.Close() })
+	return m
 }

@@ -45,8 +45,7 @@ type targetSeq struct {
 	tokens []int32 // committed, one per position
 	tree   []int32 // tokens of the tree last scored
 	rows   *modelRows
-	want   model.Want
-	sound  int // leading tokens after which logits were finite, so that what is kept of them is
+	sound  int // leading tokens after which numbers were finite, so that what is kept of them is
 }
 
 // NewTarget returns a target over m that keeps the KV store of up to prefixes
@@ -143,7 +142,6 @@ func (t *ModelTarget) Score(ctx context.Context, jobs []Job) ([]Rows, error) {
 		s.tree = append(s.tree[:0], j.Tree.Tokens()...)
 		t.segs = append(t.segs, model.Segment{Rows: s.branch, Tree: j.Tree, Want: j.Want, Draws: j.Draws})
 		t.seqs = append(t.seqs, s)
-		s.want = j.Want
 	}
 	for i := range t.tops {
 		t.tops[i].done, t.tops[i].sure = false, false
@@ -189,13 +187,13 @@ func (t *ModelTarget) Commit(id SeqID, path []int) error {
 	for _, n := range path {
 		s.tokens = append(s.tokens, s.tree[n])
 	}
-	if s.want != model.WantNone && s.rows.Err() == nil {
+	if s.rows.out.Sound(s.rows.seg) {
 		s.sound = len(s.tokens)
 	}
 	return nil
 }
 
-// Close ends a sequence and keeps it as a prefix, as far as logits were finite: a token whose
+// Close ends a sequence and keeps it as a prefix, as far as numbers were finite: a token whose
 // numbers are not spoils those before it in its chunk of the prompt, and later prompts may share
 // these.
 func (t *ModelTarget) Close(id SeqID) {

@@ -23,6 +23,27 @@ const Unknown = flaw.Unknown
 // where the numbers come from it runs the segment again, layer by layer, as long as its branch is
 // open and this is the model's last pass; the output stays valid.
 func (o *Output) Err(seg int) error {
+	if r, ok := o.choosable(seg); !ok {
+		return o.explain(seg, r)
+	}
+	return nil
+}
+
+// Sound reports whether later tokens may follow segment seg: its logits allow a choice, or, if it asked for none, the
+// hidden state of its last node is finite. Numbers that are not spoil the states of all tokens that attend to them.
+func (o *Output) Sound(seg int) bool {
+	if g := &o.seg[seg]; g.want == WantNone {
+		a, h := &o.m.act, o.m.spec.Hidden
+		a.narrow = slices.Grow(a.narrow[:0], h)[:h]
+		o.ReadHidden(a.narrow, g.row+g.n-1)
+		return !slices.ContainsFunc(a.narrow, func(x float32) bool { return x-x != 0 })
+	}
+	_, ok := o.choosable(seg)
+	return ok
+}
+
+// choosable reports whether a token can be chosen from every row of logits of a segment, or else the first from which none can.
+func (o *Output) choosable(seg int) (row int, ok bool) {
 	g := &o.seg[seg]
 	n := 0
 	switch g.want {
@@ -31,20 +52,15 @@ func (o *Output) Err(seg int) error {
 	case WantLast:
 		n = 1
 	}
-	for r := g.logit; r < g.logit+n; r++ {
-		if !o.choosable(r) {
-			return o.explain(seg, r)
-		}
-	}
-	return nil
-}
-
-// choosable reports whether a token can be chosen from a row of logits.
-func (o *Output) choosable(row int) bool {
-	if len(o.ok) == 0 {
+	if n > 0 && len(o.ok) == 0 {
 		o.readSums()
 	}
-	return o.ok[row]
+	for r := g.logit; r < g.logit+n; r++ {
+		if !o.ok[r] {
+			return r, false
+		}
+	}
+	return 0, true
 }
 
 // packOnes makes the weight of sums, for a device that cannot check logits where they are. The sum
