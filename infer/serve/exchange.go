@@ -54,8 +54,8 @@ func (s *Server) route(r *http.Request) string {
 	return pattern
 }
 
-// closedRequest is the status of a request whose client went away before any response, as nginx
-// writes it.
+// closedRequest is the status of a request whose client went away before the response began, as nginx
+// writes it. A stream begins at once, with status 200.
 const closedRequest = 499
 
 // mostWord bounds the bytes of a method or a path in the log: clients choose both.
@@ -72,9 +72,6 @@ func short(s string) string {
 // finish counts a request that has ended and writes its line of the log. Neither has anything of
 // a prompt or an answer.
 func (s *Server) finish(x *exchange, r *http.Request, status int) {
-	if status == 0 {
-		status = closedRequest
-	}
 	s.c.Metrics.Response(s.route(r), status)
 	line := []slog.Attr{
 		slog.String("id", x.id), slog.String("method", short(r.Method)), slog.String("path", short(r.URL.Path)), slog.Int("status", status),

@@ -158,6 +158,73 @@ func metricsHave(t *testing.T, url string, lines ...string) {
 	})
 }
 
+// A client that goes away before the response begins is no failure of the server's, whatever its request was at. A
+// stream has begun by then.
+func TestClientsThatGoAwayAreCountedAsSuch(t *testing.T) {
+	const prompt = `{"prompt":"a"}`
+	for _, x := range []struct {
+		what, path, body string
+		words            int // before the client goes
+		encoding         bool
+		status           int
+		end              any // of the answer in the log
+	}{
+		{"before it is queued", "/v1/completions", prompt, 0, true, 499, nil},
+		{"before its stream is queued", "/v1/completions", `{"prompt":"a","stream":true}`, 0, true, 499, nil},
+		{"in the queue", "/v1/completions", prompt, 0, false, 499, "cancelled"},
+		{"in the middle", "/v1/completions", prompt, 1, false, 499, "cancelled"},
+		{"of several choices", "/v1/completions", `{"prompt":"a","n":3}`, 1, false, 499, "cancelled"},
+		{"in the queue with a stream", "/v1/completions", `{"prompt":"a","stream":true}`, 0, false, 200, "cancelled"},
+		{"in the middle of a stream", "/v1/completions", `{"prompt":"a","stream":true}`, 1, false, 200, "cancelled"},
+		{"of Anthropic's API", "/v1/messages", `{"model":"tiny","messages":[{"role":"user","content":"a"}],"max_tokens":9}`, 1, false, 499, "cancelled"},
+		{"while tokens are counted", "/v1/messages/count_tokens", `{"model":"tiny","messages":[{"role":"user","content":"a"}]}`, 0, true, 499, nil},
+		{"while a text is tokenized", "/tokenize", prompt, 0, true, 499, nil},
+	} {
+		t.Run(x.what, func(t *testing.T) {
+			c := &core{words: []string{"Hello", "x"}[1-x.words:], hold: make(chan struct{})}
+			ctx, leave := context.WithCancel(t.Context())
+			defer leave()
+			if x.encoding {
+				c.read = func(ctx context.Context) { leave(); <-ctx.Done() }
+			}
+			url, log := startLogged(t, c, nil)
+			r, err := http.NewRequestWithContext(ctx, "POST", url+x.path, strings.NewReader(x.body))
+			if err != nil {
+				t.Fatal(err)
+			}
+			done := make(chan struct{})
+			go func() {
+				defer close(done)
+				if resp, err := http.DefaultClient.Do(r); err == nil {
+					_, _ = io.Copy(io.Discard, resp.Body)
+					_ = resp.Body.Close()
+				}
+			}()
+			for gone := false; !gone; {
+				select {
+				case <-done:
+					gone = true
+				case <-time.After(time.Millisecond):
+					if c.held() > 0 {
+						leave()
+					}
+				}
+			}
+			lines, text := requests(t, log, 1)
+			if lines[0]["status"] != float64(x.status) || lines[0]["end"] != x.end {
+				t.Errorf("status %v, end %v, want %d, %v", lines[0]["status"], lines[0]["end"], x.status, x.end)
+			}
+			if strings.Contains(text, `"level":"WARN"`) || strings.Contains(text, `"level":"ERROR"`) {
+				t.Errorf("the log has a warning:\n%s", text)
+			}
+			metricsHave(t, url, fmt.Sprintf(`talf_http_requests_total{code="%d",route="POST %s"} 1`, x.status, x.path))
+			if n := c.open(); n != 0 {
+				t.Errorf("%d answers go on", n)
+			}
+		})
+	}
+}
+
 // An answer whose client goes away, and one that fails, are counted as such.
 func TestMetricsCountAnswersThatDoNotFinish(t *testing.T) {
 	c := &core{words: []string{"Hello", "x"}, hold: make(chan struct{})}
@@ -177,10 +244,7 @@ func TestMetricsCountAnswersThatDoNotFinish(t *testing.T) {
 	await.Until(t, "the request", func() bool { return c.open() > 0 })
 	cancel()
 	<-done
-	lines, _ := requests(t, log, 1)
-	if lines[0]["end"] != "cancelled" {
-		t.Errorf("%v", lines[0])
-	}
+	requests(t, log, 1)
 	c.fail, c.words, c.hold = context.DeadlineExceeded, nil, nil
 	do(t, "POST", url+"/v1/completions", `{"prompt":"a"}`)
 	metricsHave(t, url,

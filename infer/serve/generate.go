@@ -218,9 +218,7 @@ func (g *generation) whole(ctx context.Context, w http.ResponseWriter) {
 		for !a.ended {
 			delta, err := a.Next(ctx)
 			if err != nil {
-				if context.Cause(ctx) != context.Canceled { // otherwise the client has gone
-					g.s.fail(w, g.failure(ctx, err))
-				}
+				g.s.fail(w, g.failure(ctx, err))
 				return
 			}
 			more, tokens := g.take(a, &delta)

@@ -149,7 +149,7 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	w.Header().Set("X-Request-Id", id)
 	w.Header().Set("X-Content-Type-Options", "nosniff")
-	out := &recorder{ResponseWriter: w, patience: s.c.WriteTime}
+	out := &recorder{ResponseWriter: w, patience: s.c.WriteTime, client: r.Context()}
 	if out.anthropic = strings.HasPrefix(r.URL.Path, "/v1/messages"); out.anthropic {
 		w.Header().Set("Request-Id", id) // where Anthropic's clients look for it
 	}
@@ -211,21 +211,24 @@ func canonical(p string) bool {
 type recorder struct {
 	http.ResponseWriter
 	status   int
-	patience time.Duration // with each piece; 0: any
+	patience time.Duration   // with each piece; 0: any
+	client   context.Context // cancelled when the client goes away
 	// anthropic errors have the shape of Anthropic's API.
 	anthropic bool
 }
 
 func (w *recorder) WriteHeader(status int) {
 	if w.status == 0 {
-		w.status = status
+		if w.status = status; context.Cause(w.client) == context.Canceled { // and not stopped by the server
+			w.status = closedRequest
+		}
 	}
 	w.ResponseWriter.WriteHeader(status)
 }
 
 func (w *recorder) Write(b []byte) (int, error) {
 	if w.status == 0 {
-		w.status = http.StatusOK
+		w.WriteHeader(http.StatusOK)
 	}
 	w.extend()
 	return w.ResponseWriter.Write(b)

@@ -29,20 +29,27 @@ import (
 type core struct {
 	words  []string
 	end    infer.Reason
-	stop   string        // text at which it ended
-	fail   error         // after the words
-	hold   chan struct{} // Next waits for it before the last word
-	refuse *refuse.Error // of Submit
+	stop   string                    // text at which it ended
+	fail   error                     // after the words
+	hold   chan struct{}             // Next waits for it before the last word
+	refuse *refuse.Error             // of Submit
+	read   func(ctx context.Context) // called when a prompt is encoded, if not nil
 
 	mu     sync.Mutex
 	jobs   []serve.Job
 	opened int
 	closed int
+	holds  int // calls of Next that wait
 }
 
 func (c *core) Context() int { return 64 }
 
-func (c *core) Encode(_ context.Context, p *wire.Prompt) ([]int32, *refuse.Error) {
+func (c *core) Encode(ctx context.Context, p *wire.Prompt) ([]int32, *refuse.Error) {
+	if c.read != nil {
+		if c.read(ctx); ctx.Err() != nil {
+			return nil, refuse.Internal("%v", ctx.Err())
+		}
+	}
 	switch {
 	case p.Tokens != nil:
 		return p.Tokens, nil
@@ -77,6 +84,13 @@ func (c *core) open() int {
 	return c.opened - c.closed
 }
 
+// held is the number of readers that wait for a last word.
+func (c *core) held() int {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.holds
+}
+
 // ever is the number of answers that were opened.
 func (c *core) ever() int {
 	c.mu.Lock()
@@ -92,6 +106,9 @@ type answer struct {
 
 func (a *answer) Next(ctx context.Context) (infer.Delta, error) {
 	if a.c.hold != nil && a.i == len(a.c.words)-1 {
+		a.c.mu.Lock()
+		a.c.holds++
+		a.c.mu.Unlock()
 		select {
 		case <-a.c.hold:
 		case <-ctx.Done():
