@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 
 	"talf/data/corpus"
 	"talf/model/chat"
@@ -85,6 +86,7 @@ func (p *pipeline) converse(ctx context.Context, w *work) error {
 		if !ok {
 			break
 		}
+		p.answered(w.sequence, !a.Cut && strings.TrimSpace(a.Text+a.Reasoning) == "")
 		if a.Cut && a.Reasoning == "" {
 			return u.breaks(w.sequence, a.Text)
 		}
@@ -114,7 +116,7 @@ func (p *pipeline) converse(ctx context.Context, w *work) error {
 	if err != nil {
 		return err
 	}
-	if w.drop = s.drop; w.drop == dropNoTurn || w.drop == dropNothing {
+	if w.drop = s.drop; w.drop == dropNoTurn || w.drop == dropNothing || w.drop == dropEmpty {
 		w.drop = dropNoAnswer
 	}
 	w.tokens, w.answer = s.tokens, s.answer
@@ -181,6 +183,7 @@ func (p *pipeline) extend(ctx context.Context, w *work) error {
 			w.tokens, w.answer = tokens, learnt // the turns before are a complete text
 			return nil
 		}
+		p.answered(w.sequence, !a.Cut && strings.TrimSpace(a.Text) == "")
 		if err := add(a.Text, true); err != nil {
 			return err
 		}

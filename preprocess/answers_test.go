@@ -80,6 +80,68 @@ func (g *echoed) Generate(ctx context.Context, prompts []preprocess.Prompt) ([][
 	return all, err
 }
 
+// mute is a Generator whose answers end at once, but for one in so many.
+type mute struct{ calls, speaks int }
+
+func (g *mute) Generate(_ context.Context, prompts []preprocess.Prompt) ([][]int32, error) {
+	out := make([][]int32, len(prompts))
+	for i := range prompts {
+		if g.calls++; g.speaks > 0 && g.calls%g.speaks == 1 {
+			out[i] = []int32{5, 2}
+		} else {
+			out[i] = []int32{2}
+		}
+	}
+	return out, nil
+}
+
+// A run whose answers mostly end at once says so, with the likely reason, before it has ended.
+func TestARunSaysThatAnswersEndAtOnce(t *testing.T) {
+	conf := modeltest.Default()
+	conf.EOS = 2
+	m := target(t, modeltest.Random(t, conf, 5), cpu.Default(), model.Default())
+	lines := func(record string, n int) string { return strings.Repeat(record+"\n", n) }
+	text, asked := lines(`{"text":"5 6 7"}`, 60), lines(`{"prompt":"12 13"}`, 10)
+	quiet := preprocess.Answer{}
+	for _, c := range []struct {
+		name, text string
+		generator  *mute
+		answerer   *distant
+		template   bool
+		want       string
+	}{
+		{"text", text, &mute{}, nil, true, "32 of 32 answers end with their first token: these prompts are plain text without the chat template, as "},
+		{"few texts", lines(`{"text":"5 6 7"}`, 3), &mute{}, nil, true, "3 of 3 answers"},
+		{"prompts without a template", asked, &mute{}, nil, false, "10 of 10 answers end with their first token: these prompts are plain text"},
+		{"prompts", asked, &mute{}, nil, true, "10 of 10 answers end with their first token: is the chat template the model's own?"},
+		{"half", text, &mute{speaks: 2}, nil, true, ""},
+		{"most", text, &mute{speaks: 3}, nil, true, "21 of 32 answers"},
+		{"a server's", text, nil, &distant{answer: func(*preprocess.Question, int) (preprocess.Answer, error) { return quiet, nil }}, true, "32 of 32 answers end with their first token: these prompts"},
+		{"a server's answers", asked, nil, &distant{}, true, ""},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			var said []string
+			in := preprocess.Inputs{Target: m, Tokenizer: speaking{numbers: numbers{1}}, Sampling: "mute", ChatHash: "t", Warn: func(s string) { said = append(said, s) }}
+			if c.generator != nil {
+				in.Generator = c.generator
+			} else {
+				in.Answerer = c.answerer
+			}
+			if c.template {
+				in.Chat = parse(t, numberTemplate)
+			}
+			p := preprocess.Default()
+			p.Files, p.Out, p.TopK, p.MaxLen, p.Prompts = []string{write(t, "in.jsonl", c.text)}, t.TempDir(), 6, 30, 1
+			if _, err := preprocess.Run(t.Context(), p, in); err != nil {
+				t.Fatal(err)
+			}
+			if (c.want == "") != (len(said) == 0) || len(said) > 1 || !strings.Contains(strings.Join(said, ""), c.want) {
+				t.Errorf("said %q, want %q", said, c.want)
+			}
+		})
+	}
+}
+
 // Answers in text give the rows that the same answers in tokens give, whatever the order in which
 // they arrive.
 func TestAnswersInTextAreThoseInTokens(t *testing.T) {

@@ -66,7 +66,7 @@ func (u *cutter) render(ctx context.Context, c *chat.Transcript, messages []chat
 		if err != nil {
 			return &rendering{drop: dropBad, why: err.Error()}, nil
 		}
-		r, err := u.form(ctx, talk.WithGenerationPrompt(prompt), messages)
+		r, err := u.form(ctx, talk.WithGenerationPrompt(prompt), messages, prompt)
 		if err != nil || r.drop == "" {
 			return r, err
 		}
@@ -80,7 +80,7 @@ func (u *cutter) render(ctx context.Context, c *chat.Transcript, messages []chat
 }
 
 // form is render for one form of a conversation.
-func (u *cutter) form(ctx context.Context, c *chat.Conversation, messages []chat.Message) (*rendering, error) {
+func (u *cutter) form(ctx context.Context, c *chat.Conversation, messages []chat.Message, prompt bool) (*rendering, error) {
 	tok, ok := u.tok.(Aligner)
 	if !ok {
 		return nil, fmt.Errorf("a conversation, but the tokenizer (%T) does not tell where its tokens are", u.tok)
@@ -119,7 +119,26 @@ func (u *cutter) form(ctx context.Context, c *chat.Conversation, messages []chat
 	if !ok {
 		return &rendering{drop: dropMuted, why: dropMuted}, nil
 	}
-	return &rendering{ids: ids, loss: LossMask(r.Text, at, spans)}, nil
+	loss := LossMask(r.Text, at, spans)
+	if !prompt && u.silent(ids, at, loss, spans) {
+		return &rendering{drop: dropEmpty, why: dropEmpty}, nil
+	}
+	return &rendering{ids: ids, loss: loss}, nil
+}
+
+// silent reports whether one of the answers at spans is nothing but its end. Learning it would teach a head
+// to end texts at once.
+func (u *cutter) silent(ids []int32, at []tokenizer.Span, loss []bool, spans []chat.Span) bool {
+	tok, ok := u.tok.(Decoder)
+	return ok && slices.ContainsFunc(spans, func(s chat.Span) bool {
+		var own []int32
+		for i, t := range at {
+			if loss[i] && t.End > s.Start && t.Start < s.End {
+				own = append(own, ids[i])
+			}
+		}
+		return strings.TrimSpace(tok.Decode(own, true)) == ""
+	})
 }
 
 // heard removes the spans of messages that are not to be trained on. ok is false if it

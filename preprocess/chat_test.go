@@ -125,6 +125,9 @@ func TestConversationsBecomeSequences(t *testing.T) {
 		talk("user", "10", "11", long, "12", "13", "14"),
 		talk("user", long, "12"), // nothing fits
 		talk("user", "10"),       // no answer at all
+		talk("user", "10", "", "11", "12"),
+		`{"messages":[{"role":"user","content":"10"},{"role":"assistant","content":"  ","tool_calls":[]},{"role":"user","content":"10"},{"role":"assistant","content":"11"}]}`,
+		`{"messages":[{"role":"user","content":"10"},{"role":"assistant","content":"","weight":0},{"role":"user","content":"12"},{"role":"assistant","content":"13"}]}`,
 		talk("system", "systems", "10"),
 		talk("system", "1", "10"),
 		`{"messages":[]}`,
@@ -156,21 +159,26 @@ func TestConversationsBecomeSequences(t *testing.T) {
 		"4: 3 10 4 [11] [2] (2 turns, 4 cut)",
 		"5: too long: no assistant turn ends within the length limit",
 		"6: no assistant turn",
-		"7: no assistant turn",
-		"8: no assistant turn",
+		"7: an answer is empty: it has no text, and no call of a tool that the template writes",
+		"8: an answer is empty: it has no text, and no call of a tool that the template writes",
+		"9: 3 10 4 2 3 12 4 [13] [2] (4 turns, 0 cut)",
 		"10: no assistant turn",
-		"11: bad line",
-		"12: [1] [5] [6] [7] (0 turns, 0 cut)",
-		"13: 3 10 4 [11] [2] (2 turns, 0 cut)",
-		"14: 3 10 4 11 2 3 12 4 [13] [2] (4 turns, 0 cut)",
-		"15: no token of an answer to learn",
+		"11: no assistant turn",
+		"13: no assistant turn",
+		"14: bad line",
+		"15: [1] [5] [6] [7] (0 turns, 0 cut)",
+		"16: 3 10 4 [11] [2] (2 turns, 0 cut)",
+		"17: 3 10 4 11 2 3 12 4 [13] [2] (4 turns, 0 cut)",
+		"18: no token of an answer to learn",
 	}
 	if d := cmp.Diff(want, got); d != "" {
 		t.Error(d)
 	}
 	wantBad := []string{
-		`9: field "messages": want a list of messages`,
-		"11: conversation: tools[0]: a number, want an object",
+		"7: an answer is empty: it has no text, and no call of a tool that the template writes",
+		"8: an answer is empty: it has no text, and no call of a tool that the template writes",
+		`12: field "messages": want a list of messages`,
+		"14: conversation: tools[0]: a number, want an object",
 	}
 	if d := cmp.Diff(wantBad, bad); d != "" {
 		t.Error(d)

@@ -41,6 +41,7 @@ const (
 	dropNoTurn   = "no assistant turn"
 	dropLong     = "too long: no assistant turn ends within the length limit"
 	dropNothing  = "no token of an answer to learn"
+	dropEmpty    = "an answer is empty: it has no text, and no call of a tool that the template writes"
 	dropMuted    = "which answers have weight 0 is not known: the template does not write all of them"
 )
 

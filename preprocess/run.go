@@ -127,6 +127,7 @@ type pipeline struct {
 	inputs  []data.Input   // since the last shard
 	done    Progress
 	stats   Stats
+	ends    ends
 }
 
 // A sink takes the rows of a run, shard by shard. See data.Writer.
@@ -208,6 +209,7 @@ func (p *pipeline) run(ctx context.Context) error {
 	if err := ctx.Err(); err != nil {
 		return err
 	}
+	p.warnOfEnds(1)
 	return p.files.check()
 }
 

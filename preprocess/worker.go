@@ -3,6 +3,7 @@ package preprocess
 import (
 	"context"
 	"fmt"
+	"slices"
 
 	"talf/internal/splitmix"
 )
@@ -181,6 +182,7 @@ func (k *worker) follow(ctx context.Context, w *work, answer []int32) (more bool
 	if len(answer) > k.p.maxLen-len(w.tokens) {
 		return false, fmt.Errorf("an answer of %d tokens, want at most %d", len(answer), k.p.maxLen-len(w.tokens))
 	}
+	k.p.answered(w.sequence, len(answer) == 0 || len(answer) == 1 && slices.Contains(k.p.in.Target.Spec().EOS, answer[0]))
 	for _, id := range answer {
 		w.tokens, w.answer = append(w.tokens, id), append(w.answer, true)
 	}

@@ -199,7 +199,10 @@ func TestFailuresThatDoNotPass(t *testing.T) {
 		"a prompt":   {func(w http.ResponseWriter) { w.WriteHeader(400); write(w, `{"detail":"too long"}`) }, "status 400: too long", true},
 		"a form":     {func(w http.ResponseWriter) { w.WriteHeader(422); write(w, `{"error":"what?"}`) }, "status 422: what?", true},
 		"a long one": {func(w http.ResponseWriter) { w.WriteHeader(413); write(w, "%s", long) }, "status 413: " + strings.Repeat("é", 150) + "…", true},
-		"a filter":   {func(w http.ResponseWriter) { write(w, `{"choices":[{"text":"","finish_reason":"content_filter"}]}`) }, `finish_reason is "content_filter", want an answer`, true},
+		"a call": {func(w http.ResponseWriter) {
+			write(w, `{"choices":[{"message":{"content":null,"tool_calls":[{"function":{"name":"f"}}]},"finish_reason":"stop"}]}`)
+		}, "the answer calls tools and says nothing", true},
+		"a filter": {func(w http.ResponseWriter) { write(w, `{"choices":[{"text":"","finish_reason":"content_filter"}]}`) }, `finish_reason is "content_filter", want an answer`, true},
 		"a huge answer": {func(w http.ResponseWriter) {
 			write(w, `{"choices":[{"text":"`)
 			for part := strings.Repeat("x", 1<<20); ; {

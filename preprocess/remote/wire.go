@@ -81,6 +81,8 @@ type reply struct {
 			// The first is DeepSeek's, SGLang's and llama.cpp's; the second is vLLM's.
 			ReasoningContent string `json:"reasoning_content"`
 			Reasoning        string `json:"reasoning"`
+			// Some servers end an answer that only calls tools as any other.
+			ToolCalls []json.RawMessage `json:"tool_calls"`
 		} `json:"message"`
 		Finish *string `json:"finish_reason"`
 	} `json:"choices"`
@@ -112,6 +114,9 @@ func parse(b []byte) (e entry, refused string, err error) {
 		if e.Reasoning = c.Message.ReasoningContent; e.Reasoning == "" {
 			e.Reasoning = c.Message.Reasoning
 		}
+	}
+	if c.Message != nil && len(c.Message.ToolCalls) > 0 && strings.TrimSpace(e.Text) == "" {
+		return e, "the answer calls tools and says nothing", nil
 	}
 	switch e.Finish {
 	case "length":
