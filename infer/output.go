@@ -25,6 +25,7 @@ type Snapshot struct {
 	Tokens []int32
 	Logged []Logged // of Tokens, if the request asks for log probabilities
 	Reason Reason
+	Read   int // tokens of the prompt that have run, or were kept of an earlier one; fewer again after a preemption
 	prompt []Logged
 	text   string
 	stops  []string
@@ -34,7 +35,7 @@ type Snapshot struct {
 // Snapshot returns the output so far.
 func (s *Sequence) Snapshot() Snapshot {
 	return Snapshot{
-		Tokens: s.Tokens(), Logged: slices.Clip(s.logged), Reason: s.reason, prompt: slices.Clip(s.echoed), text: s.text.Text, stops: s.text.Stops, stop: s.text.Stop,
+		Tokens: s.Tokens(), Logged: slices.Clip(s.logged), Reason: s.reason, Read: min(s.done, s.prompt), prompt: slices.Clip(s.echoed), text: s.text.Text, stops: s.text.Stops, stop: s.text.Stop,
 	}
 }
 

@@ -215,6 +215,14 @@ func (h *Handle) Times() Times {
 	return Times{h.submitted, h.admitted, h.first, h.last}
 }
 
+// PromptRead returns how many tokens of the prompt have run, or were kept of an earlier one. The last token of a prompt runs with
+// the first round. There are fewer again after a preemption.
+func (h *Handle) PromptRead() int {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.snap.Read
+}
+
 // Answer submits a request and waits for its end. ctx, if it ends first, cancels it.
 func (l *Loop) Answer(ctx context.Context, req infer.Request, emit func(infer.Delta) error) (*infer.Sequence, error) {
 	h, err := l.Submit(ctx, req, Options{})

@@ -730,3 +730,29 @@ func TestAnEmitErrorCancels(t *testing.T) {
 		t.Error("a request for no tokens was taken")
 	}
 }
+
+// A request knows how much of its prompt has been read, pass by pass.
+func TestPromptsAreReadInSight(t *testing.T) {
+	var h *loop.Handle
+	var seen []int
+	w := newWorld(0)
+	w.score = func([]infer.Job) error {
+		seen = append(seen, h.PromptRead())
+		return nil
+	}
+	e := &infer.Engine{Target: w, Config: infer.Config{PrefillChunk: 16, MaxNodes: 64}}
+	l, err := loop.New(e, loop.Default())
+	if err != nil {
+		t.Fatal(err)
+	}
+	req := request(t, 2, make([]int32, 40)...)
+	if h, err = l.Submit(t.Context(), req, loop.Options{}); err != nil {
+		t.Fatal(err)
+	}
+	if _, err = h.Wait(nil); err != nil {
+		t.Fatal(err)
+	}
+	if want := []int{0, 16, 32, 39, 40}; !slices.Equal(seen, want) || h.PromptRead() != 40 {
+		t.Errorf("read before each pass: %d, want %d", seen, want)
+	}
+}

@@ -64,6 +64,9 @@ type Traced interface {
 	Rounds() []trace.Numbered
 }
 
+// A Reading answer knows how many tokens of its prompt have been read.
+type Reading interface{ PromptRead() int }
+
 // A Timed answer knows when it was queued, admitted, and put out its first token and its last.
 type Timed interface{ Times() loop.Times }
 

@@ -484,4 +484,5 @@ var (
 	_ Core     = (*Engine)(nil)
 	_ Measured = (*Engine)(nil)
 	_ Calling  = (*loopAnswer)(nil)
+	_ Reading  = (*loopAnswer)(nil)
 )

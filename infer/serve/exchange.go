@@ -156,6 +156,17 @@ func (a *observed) Rounds() []trace.Numbered {
 	return nil
 }
 
+// PromptRead is that of the answer: all of the prompt once there are tokens, or if the answer does not know.
+func (a *observed) PromptRead() int {
+	a.mu.Lock()
+	begun := !a.last.IsZero() || a.ended
+	a.mu.Unlock()
+	if r, ok := a.Answer.(Reading); ok && !begun {
+		return r.PromptRead()
+	}
+	return a.prompt
+}
+
 // Close frees what the answer holds. One that has not ended is cancelled.
 func (a *observed) Close() {
 	a.Answer.Close()

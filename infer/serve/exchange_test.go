@@ -200,16 +200,17 @@ func TestClientsThatGoAwayAreCountedAsSuch(t *testing.T) {
 					_ = resp.Body.Close()
 				}
 			}()
-			for gone := false; !gone; {
+			await.Until(t, "a client that goes away", func() bool {
+				if c.held() > 0 {
+					leave()
+				}
 				select {
 				case <-done:
-					gone = true
-				case <-time.After(time.Millisecond):
-					if c.held() > 0 {
-						leave()
-					}
+					return true
+				default:
+					return false
 				}
-			}
+			})
 			lines, text := requests(t, log, 1)
 			if lines[0]["status"] != float64(x.status) || lines[0]["end"] != x.end {
 				t.Errorf("status %v, end %v, want %d, %v", lines[0]["status"], lines[0]["end"], x.status, x.end)

@@ -51,6 +51,7 @@ func (s *Server) generate(d wire.Dialect) http.HandlerFunc {
 			return
 		}
 		defer g.close()
+		go g.report(ctx)
 		if req.Stream {
 			g.stream(ctx, w)
 		} else {
@@ -73,6 +74,7 @@ type generation struct {
 // A running answer is one choice.
 type running struct {
 	Answer
+	prompt int // tokens
 	choice wire.Choice
 	echo   *echo // what is still to come before the answer
 	ended  bool
@@ -131,7 +133,7 @@ func (g *generation) submit(ctx context.Context) *refuse.Error {
 				g.close() // its places are free for the next
 				return bad
 			}
-			run := &running{Answer: a, choice: wire.Choice{Index: n}}
+			run := &running{Answer: a, prompt: len(tokens), choice: wire.Choice{Index: n}}
 			if c, ok := a.(Calling); ok {
 				run.parser = c.Parser()
 			}
@@ -153,6 +155,42 @@ func (g *generation) submit(ctx context.Context) *refuse.Error {
 func (g *generation) close() {
 	for _, a := range g.answers {
 		a.Close()
+	}
+}
+
+// progress returns how many tokens of the prompts have been read, and how many there are, of all answers together.
+func (g *generation) progress() (read, of int) {
+	for _, a := range g.answers {
+		n := a.prompt
+		if r, ok := a.Answer.(Reading); ok {
+			n = min(n, r.PromptRead())
+		}
+		read, of = read+n, of+a.prompt
+	}
+	return read, of
+}
+
+// reportTime is the time between two lines of the log about prompts that are being read.
+const reportTime = 5 * time.Second
+
+// report writes to the log how far the prompts have been read, as long as that takes.
+func (g *generation) report(ctx context.Context) {
+	t := time.NewTicker(reportTime)
+	defer t.Stop()
+	for last := 0; ; {
+		select {
+		case <-ctx.Done():
+			return
+		case <-t.C:
+		}
+		read, of := g.progress()
+		if read == of {
+			return
+		}
+		if read != last { // those that wait for others would repeat themselves
+			g.s.c.Log.Info("reading the prompt", "id", exchangeOf(ctx).id, "tokens", read, "of", of)
+		}
+		last = read
 	}
 }
 
@@ -316,7 +354,11 @@ func (g *generation) stream(ctx context.Context, w http.ResponseWriter) {
 	for left := len(g.answers); left > 0; {
 		select {
 		case <-silence:
-			if !write(g.out.Ping()) {
+			alive := g.out.Ping()
+			if read, of := g.progress(); read < of {
+				alive = wire.Comment("prompt %d/%d", read, of)
+			}
+			if !write(alive) {
 				return
 			}
 		case p := <-pieces:

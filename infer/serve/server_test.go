@@ -34,6 +34,7 @@ type core struct {
 	hold   chan struct{}             // Next waits for it before the last word
 	refuse *refuse.Error             // of Submit
 	read   func(ctx context.Context) // called when a prompt is encoded, if not nil
+	prefix func() int                // how much of each prompt has been read; nil: all
 
 	mu     sync.Mutex
 	jobs   []serve.Job
@@ -123,6 +124,13 @@ func (a *answer) Next(ctx context.Context) (infer.Delta, error) {
 	}
 	a.i++
 	return infer.Delta{Tokens: []int32{int32(a.i)}, Text: a.c.words[a.i-1]}, nil
+}
+
+func (a *answer) PromptRead() int {
+	if a.c.prefix == nil {
+		return a.stats.Prompt
+	}
+	return a.c.prefix()
 }
 
 func (a *answer) Stats() *infer.Stats { return &a.stats }

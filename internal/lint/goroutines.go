@@ -11,21 +11,22 @@ import (
 // Goroutines are the functions that start goroutines without a recover of their own, as "file:
 // function", with what keeps a panic there from ending the process, or why it may.
 var Goroutines = map[string]string{
-	"compute/cpu/pool.go: newPool":            "pool.guarded hands a panic to whoever runs the job",
-	"compute/cuda/device.go: New":             "caught and perform make a panic the device's failure",
-	"compute/cuda/join.go: device.Join":       "joined.do makes a panic its caller's error",
-	"compute/cuda/rate.go: Roomiest":          "calls the driver alone, before there is any work to lose",
-	"compute/cuda/weight.go: packing.run":     "mapped.Group hands a panic to Wait",
-	"infer/bench/load/load.go: Config.once":   "a client that keeps nothing: a panic ends it with its stack",
-	"infer/loop/loop.go: Loop.Submit":         "context and timer end a request: it changes lists, and calls nobody",
-	"infer/serve/run.go: Server.Run":          "net/http recovers from panics of handlers",
-	"internal/cli/run.go: watch":              "waits for signals",
-	"internal/mapped/mapped.go: Group.Go":     "sets a flag of the goroutine, and then recovers",
-	"model/safetensors/finite.go: Set.Finite": "mapped.Group hands a panic to Wait",
-	"model/transcode/each.go: Each":           "batch.run recovers",
-	"train/dist/local.go: Together":           "a run with checkpoints: a panic of one rank ends it with its stack, as a panic of a run with one rank does",
-	"train/dist/local.go: round.inPieces":     "adds and copies slices whose lengths join has compared",
-	"train/dist/peers.go: Peers.patiently":    "waits for time and asks which ranks have ended",
+	"compute/cpu/pool.go: newPool":             "pool.guarded hands a panic to whoever runs the job",
+	"compute/cuda/device.go: New":              "caught and perform make a panic the device's failure",
+	"compute/cuda/join.go: device.Join":        "joined.do makes a panic its caller's error",
+	"compute/cuda/rate.go: Roomiest":           "calls the driver alone, before there is any work to lose",
+	"compute/cuda/weight.go: packing.run":      "mapped.Group hands a panic to Wait",
+	"infer/bench/load/load.go: Config.once":    "a client that keeps nothing: a panic ends it with its stack",
+	"infer/loop/loop.go: Loop.Submit":          "context and timer end a request: it changes lists, and calls nobody",
+	"infer/serve/generate.go: Server.generate": "report adds counts and writes to the log",
+	"infer/serve/run.go: Server.Run":           "net/http recovers from panics of handlers",
+	"internal/cli/run.go: watch":               "waits for signals",
+	"internal/mapped/mapped.go: Group.Go":      "sets a flag of the goroutine, and then recovers",
+	"model/safetensors/finite.go: Set.Finite":  "mapped.Group hands a panic to Wait",
+	"model/transcode/each.go: Each":            "batch.run recovers",
+	"train/dist/local.go: Together":            "a run with checkpoints: a panic of one rank ends it with its stack, as a panic of a run with one rank does",
+	"train/dist/local.go: round.inPieces":      "adds and copies slices whose lengths join has compared",
+	"train/dist/peers.go: Peers.patiently":     "waits for time and asks which ranks have ended",
 }
 
 // testSupport are directories whose goroutines end a test if they panic, as they should.

@@ -2,6 +2,7 @@ package wire
 
 import (
 	"encoding/json"
+	"fmt"
 	"strings"
 	"unicode/utf8"
 
@@ -451,6 +452,9 @@ const Done = "data: [DONE]\n\n"
 
 // Ping is a comment that keeps a silent stream open.
 const Ping = ": ping\n\n"
+
+// Comment is a line of a stream that clients skip.
+func Comment(format string, args ...any) []byte { return fmt.Appendf(nil, ": "+format+"\n\n", args...) }
 
 // Event returns a chunk as a server-sent event. JSON has no raw line breaks.
 func Event(chunk []byte) []byte {
