@@ -20,10 +20,6 @@ import (
 	"talf/compute/cpu/topology"
 )
 
-// EnvClass names the environment variable that sets Default's class, by a name that
-// kern.ParseClass accepts.
-const EnvClass = "TALF_CPU"
-
 // EnvShapes names the environment variable that sets Default's Shapes.
 const EnvShapes = "TALF_SHAPES"
 
@@ -44,31 +40,17 @@ type Config struct {
 	Shapes string
 }
 
-// Default returns the fastest class of this machine, or the one that EnvClass names, and as many
-// threads as the machine's topology suggests, but at most as many as the Go scheduler uses.
+// Default returns the fastest class of this process, and as many threads as the machine's topology
+// suggests, but at most as many as the Go scheduler uses.
 func Default() Config {
-	c := Config{Class: kern.Best(), Threads: min(topology.Read().Threads(), runtime.GOMAXPROCS(0)), Shapes: os.Getenv(EnvShapes)}
-	if name := os.Getenv(EnvClass); name != "" {
-		if class, err := kern.ParseClass(name); err == nil {
-			c.Class = class
-		} else {
-			c.Class = badClass
-		}
-	}
-	return c
+	return Config{Class: kern.Best(), Threads: min(topology.Read().Threads(), runtime.GOMAXPROCS(0)), Shapes: os.Getenv(EnvShapes)}
 }
-
-// badClass stands for an unknown name in the environment. Validate reports it.
-const badClass kern.Class = 255
 
 // maxThreads keeps a mistyped number from starting millions of workers.
 const maxThreads = 1024
 
 // Validate reports what New would refuse.
 func (c Config) Validate() error {
-	if c.Class == badClass {
-		return fmt.Errorf("cpu: %s=%q: want %s", EnvClass, os.Getenv(EnvClass), kern.ClassNames())
-	}
 	if _, err := c.kernels(kern.For); err != nil {
 		return fmt.Errorf("cpu: %w", err)
 	}

@@ -9,6 +9,7 @@ import (
 
 	"talf/compute"
 	"talf/compute/cpu"
+	"talf/compute/cpu/kern"
 	"talf/compute/cuda"
 )
 
@@ -87,7 +88,7 @@ func OpenCPU(c Config) (*cpu.Device, error) {
 		return nil, fmt.Errorf("open the CPU device: %w", err)
 	}
 	if c.Weights == compute.BF16DP && d.Pairs() == "" && c.Log != nil {
-		c.Log.Warn("weights as bf16dp are multiplied in plain Go here, many times slower than bf16: no instruction of this processor, or of the class that "+cpu.EnvClass+" names, computes their bits", "device", d.Name())
+		c.Log.Warn("weights as bf16dp are multiplied in plain Go here, many times slower than bf16: no instruction of this processor, or of the class that "+kern.EnvClass+" names, computes their bits", "device", d.Name())
 	}
 	return d, nil
 }

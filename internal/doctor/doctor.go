@@ -39,7 +39,7 @@ type CPU struct {
 	Threads  int      `json:"threads"` // that the device uses
 	Features []string `json:"features"`
 	Device   string   `json:"device"`           // the device and the kernels it chose
-	Kernels  []string `json:"kernels"`          // values of TALF_CPU that work here, slowest first
+	Kernels  []string `json:"kernels"`          // values of TALF_CLASS that work here, slowest first
 	NoAMX    string   `json:"no_amx,omitempty"` // why class amx is not among them
 	Pairs    string   `json:"bf16dp,omitempty"` // what multiplies weights as bf16dp; "": plain Go
 	Shapes   string   `json:"shapes,omitempty"` // how products cut many rows, measured now: a value of TALF_SHAPES

@@ -9,7 +9,6 @@ import (
 	"strings"
 	"testing"
 
-	"talf/compute/cpu"
 	"talf/compute/cpu/kern"
 	"talf/infer/decode"
 	"talf/internal/e2e/talftest"
@@ -47,7 +46,7 @@ func TestEveryClassWritesTheSameTextWithPairs(t *testing.T) {
 	args := []string{"generate", "--model", dir, "--prompt", "Once upon a time", "--max-tokens", "40", "--ignore-eos", "--dtype", "bf16dp"}
 	want := talftest.OK(t, "", args...)
 	for _, class := range kern.Available() {
-		t.Setenv(cpu.EnvClass, class.String())
+		t.Setenv(kern.EnvClass, class.String())
 		r := talftest.Run(t, "", args...)
 		if r.Code != ExitOK || r.Out != want {
 			t.Errorf("%v: exit %d, %q, want %q", class, r.Code, r.Out, want)
@@ -55,6 +54,13 @@ func TestEveryClassWritesTheSameTextWithPairs(t *testing.T) {
 		if slow := strings.Contains(r.Err, "plain Go"); slow != (class == kern.Portable || class >= kern.NEON) {
 			t.Errorf("%v: a warning that products are slow: %v\n%s", class, slow, r.Err)
 		}
+	}
+}
+
+func TestNoCommandRunsWithoutItsClass(t *testing.T) {
+	t.Setenv(kern.EnvClass, "sse9")
+	for _, args := range [][]string{{"doctor"}, {"generate", "--model", "none"}, {"version"}} {
+		talftest.Run(t, "", args...).Refuses(t, ExitUsage, `TALF_CLASS=sse9: kern: no class "sse9": want portable, `)
 	}
 }
 

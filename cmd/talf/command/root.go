@@ -14,6 +14,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"talf/compute/cpu/kern"
 	"talf/internal/cli"
 	"talf/internal/version"
 	"talf/train/dist"
@@ -106,7 +107,7 @@ terminal; finished work is saved), 141 nobody reads the output. Reports of crash
 the directory in TALF_CRASH_DIR, or to talf/crashes in the user's cache; they hold the
 stack and the command line, without prompts.`,
 		Example: "  talf quickstart\n  talf generate --model DIR --head CKPT --method salf --prompt 'Once upon a time'",
-		PersistentPreRun: func(*cobra.Command, []string) {
+		PersistentPreRunE: func(*cobra.Command, []string) error {
 			level := slog.LevelInfo
 			if a.verbose {
 				level = slog.LevelDebug
@@ -115,6 +116,10 @@ stack and the command line, without prompts.`,
 				level = slog.LevelWarn
 			}
 			a.log = slog.New(slog.NewTextHandler(a.err, &slog.HandlerOptions{Level: level}))
+			if _, err := kern.For(kern.Best()); err != nil { // whatever the command does with it
+				return usageError(err)
+			}
+			return nil
 		},
 	}
 	root.PersistentFlags().BoolVarP(&a.verbose, "verbose", "v", false, "log details to stderr")

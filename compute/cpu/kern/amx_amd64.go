@@ -18,7 +18,7 @@ var noAMX = amxHost{cpuid, xgetbv, permitTiles}.detect()
 // NoAMX returns nil if class AMX is available, and otherwise the reason, for
 // example "no AMX: the processor has no AMX-TILE, AMX-BF16, AMX-INT8".
 func NoAMX() error {
-	if noAMX == nil && machine(AVX512VNNI) == nil {
+	if noAMX == nil && !offers(AVX512VNNI) {
 		return errors.New("no AMX: the processor has no AVX-512 VNNI")
 	}
 	return noAMX

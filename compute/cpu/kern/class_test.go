@@ -5,7 +5,10 @@ import (
 	"fmt"
 	"math"
 	"math/rand/v2"
+	"os"
+	"os/exec"
 	"slices"
+	"strings"
 	"testing"
 )
 
@@ -35,6 +38,9 @@ func TestTablesAreComplete(t *testing.T) {
 			t.Errorf("ParseClass(%q) = %v, %v", c.String(), got, err)
 		}
 		f, err := For(c)
+		if (err == nil) != slices.Contains(Available(), c) {
+			t.Errorf("For(%v) gives error %v, with Available() = %v", c, err, Available())
+		}
 		if err != nil {
 			t.Log(err)
 			continue
@@ -51,6 +57,60 @@ func TestTablesAreComplete(t *testing.T) {
 	}
 	if _, err := For(Class(len(names))); err == nil {
 		t.Error("For takes an unknown class")
+	}
+}
+
+func TestTheEnvironmentBoundsTheClasses(t *testing.T) {
+	offered := []Class{Portable, AVX2, AVX512}
+	for name, want := range map[string]string{
+		"":         "avx512",
+		"portable": "portable",
+		"avx2":     "avx2",
+		"avx512":   "avx512",
+		"neon":     "TALF_CLASS=neon: kern: class neon is not available here: have [portable avx2 avx512]",
+		"amx":      "TALF_CLASS=amx: kern: class amx is not available here: no AMX: ",
+		"AVX2":     `TALF_CLASS=AVX2: kern: no class "AVX2": want portable, avx2, avx512, avx512vnni, amx, neon, neondot or neoni8mm`,
+	} {
+		if name == "amx" && NoAMX() == nil {
+			continue
+		}
+		c, err := boundOf(name, offered)
+		got := c.String()
+		if err != nil {
+			got = err.Error()
+			if c != Portable {
+				t.Errorf("%q leaves %v", name, c)
+			}
+		}
+		if got != want && (name != "amx" || !strings.HasPrefix(got, want)) {
+			t.Errorf("%q gives %q, want %q", name, got, want)
+		}
+	}
+}
+
+// A process sees the classes up to the one that its environment names, and only plain Go where that is none.
+func TestProcessesAreBound(t *testing.T) {
+	if os.Getenv("TALF_TEST_CLASSES") != "" {
+		_, err := For(Best())
+		fmt.Printf("%v %v; %v\n", Available(), hasVectors(), err)
+		return
+	}
+	self, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	all := Offered()
+	for name, want := range map[string]string{
+		"portable":               "[portable] false; <nil>",
+		all[len(all)-1].String(): fmt.Sprintf("%v %v; <nil>", all, len(all) > 1 && all[1] == AVX2),
+		"sse9":                   `[portable] false; TALF_CLASS=sse9: kern: no class "sse9": want `,
+	} {
+		cmd := exec.Command(self, "-test.run=^TestProcessesAreBound$")
+		cmd.Env = append(os.Environ(), "TALF_TEST_CLASSES=1", EnvClass+"="+name)
+		out, err := cmd.Output()
+		if err != nil || !strings.HasPrefix(string(out), want) {
+			t.Errorf("%s: %s%v, want %s", name, out, err, want)
+		}
 	}
 }
 

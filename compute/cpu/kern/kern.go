@@ -10,103 +10,12 @@
 // Kernels run on the caller's goroutine, allocate nothing and keep no state.
 package kern
 
-import (
-	"fmt"
-	"slices"
-	"strings"
-)
-
 //go:generate go -C ../../../tools run ./avogen -class avx2 -dir ../compute/cpu/kern
 //go:generate go -C ../../../tools run ./avogen -class avx512 -dir ../compute/cpu/kern
 //go:generate go -C ../../../tools run ./avogen -class avx512vnni -dir ../compute/cpu/kern
 //go:generate go -C ../../../tools run ./avogen -class avx512bf16 -dir ../compute/cpu/kern
 //go:generate go -C ../../../tools run ./avogen -class amx -dir ../compute/cpu/kern
 //go:generate go -C ../../../tools run ./neongen -dir ../compute/cpu/kern
-
-// A Class is a set of instructions that kernels are written for.
-type Class uint8
-
-// The classes, those of one architecture slowest first.
-const (
-	Portable   Class = iota
-	AVX2             // AVX2, FMA and F16C
-	AVX512           // AVX-512 F, BW, DQ, VL
-	AVX512VNNI       // AVX512 and AVX-512 VNNI, and AVX-512 BF16 where the processor has it
-	AMX              // AVX512VNNI and AMX TILE, BF16, INT8
-	NEON             // of arm64, which always has it
-	NEONDot          // NEON and products of bytes, summed by fours (FEAT_DotProd)
-	NEONI8MM         // NEONDot and products of 2×2 sums of bytes (FEAT_I8MM)
-)
-
-var names = [...]string{
-	Portable:   "portable",
-	AVX2:       "avx2",
-	AVX512:     "avx512",
-	AVX512VNNI: "avx512vnni",
-	AMX:        "amx",
-	NEON:       "neon",
-	NEONDot:    "neondot",
-	NEONI8MM:   "neoni8mm",
-}
-
-// String returns the name that ParseClass takes.
-func (c Class) String() string {
-	if int(c) < len(names) {
-		return names[c]
-	}
-	return fmt.Sprintf("Class(%d)", uint8(c))
-}
-
-// ParseClass returns the class called name, which is one of ClassNames.
-func ParseClass(name string) (Class, error) {
-	if i := slices.Index(names[:], name); i >= 0 {
-		return Class(i), nil
-	}
-	return 0, fmt.Errorf("kern: no class %q: want %s", name, ClassNames())
-}
-
-// ClassNames lists all classes' names for a message: "portable, avx2 or avx512".
-func ClassNames() string {
-	last := len(names) - 1
-	return strings.Join(names[:last], ", ") + " or " + names[last]
-}
-
-// For returns the kernels of class c, or an error if this machine or this build cannot run them.
-// The table is shared: treat it as constant.
-func For(c Class) (*Funcs, error) {
-	if f := table(c); f != nil {
-		return f, nil
-	}
-	if c == AMX {
-		return nil, fmt.Errorf("kern: class %v is not available here: %w", c, NoAMX())
-	}
-	return nil, fmt.Errorf("kern: class %v is not available here: have %v", c, Available())
-}
-
-// Best returns the fastest class that this machine and this build can run.
-func Best() Class {
-	a := Available()
-	return a[len(a)-1]
-}
-
-// Available returns the classes that this machine and this build can run,
-// slowest first. Portable is always one of them.
-func Available() []Class {
-	var cs []Class
-	for c := range Class(len(names)) {
-		if table(c) != nil {
-			cs = append(cs, c)
-		}
-	}
-	return cs
-}
-
-func table(c Class) *Funcs {
-	if c == Portable {
-		return &portable
-	}
-	return machine(c)
-}
 
 // Panel is the number of outputs that Gemm computes at once.
 const Panel = 32

@@ -4,27 +4,62 @@ package kern
 
 import (
 	"math"
+	"sync"
 	"unsafe"
 
 	"golang.org/x/sys/cpu"
 )
 
-func machine(c Class) *Funcs {
-	x := &cpu.X86
-	hasAVX2 := x.HasAVX2 && x.HasFMA && x.HasF16C
-	hasAVX512 := hasAVX2 && x.HasAVX512F && x.HasAVX512BW && x.HasAVX512DQ && x.HasAVX512VL
-	switch {
-	case c == AVX2 && hasAVX2:
-		return &avx2
-	case c == AVX512 && hasAVX512:
-		return &avx512
-	case c == AVX512VNNI && hasAVX512 && x.HasAVX512VNNI:
-		return &avx512vnni
-	case c == AMX && hasAVX512 && x.HasAVX512VNNI && noAMX == nil:
-		return &amx
-	}
-	return nil
+// features are those of a processor that decide about its classes.
+type features uint
+
+const (
+	hasAVX2 features = 1 << iota
+	hasFMA
+	hasF16C
+	hasAVX512F
+	hasAVX512BW
+	hasAVX512DQ
+	hasAVX512VL
+	hasVNNI
+	hasAMX      // and the system permits it
+	allFeatures = 1<<iota - 1
+)
+
+// needs are the features of which a class needs every one. None implies another: hypervisors hide single ones.
+var needs = [...]features{
+	Portable:   0,
+	AVX2:       hasAVX2 | hasFMA | hasF16C,
+	AVX512:     hasAVX2 | hasFMA | hasF16C | hasAVX512F | hasAVX512BW | hasAVX512DQ | hasAVX512VL,
+	AVX512VNNI: allFeatures &^ hasAMX,
+	AMX:        allFeatures,
 }
+
+func (p features) runs(c Class) bool { return int(c) < len(needs) && p&needs[c] == needs[c] }
+
+// here returns the features of this machine's processor whose registers the system saves.
+func here() (p features) {
+	x := &cpu.X86
+	for f, has := range map[features]bool{
+		hasAVX2: x.HasAVX2, hasFMA: x.HasFMA, hasF16C: x.HasF16C,
+		hasAVX512F: x.HasAVX512F, hasAVX512BW: x.HasAVX512BW, hasAVX512DQ: x.HasAVX512DQ, hasAVX512VL: x.HasAVX512VL,
+		hasVNNI: x.HasAVX512VNNI, hasAMX: noAMX == nil,
+	} {
+		if has {
+			p |= f
+		}
+	}
+	return p
+}
+
+func offers(c Class) bool { return here().runs(c) }
+
+func table(c Class) *Funcs {
+	return [...]*Funcs{Portable: &portable, AVX2: &avx2, AVX512: &avx512, AVX512VNNI: &avx512vnni, AMX: &amx}[c]
+}
+
+// vectors reports whether functions that all classes share take those of AVX2.
+var vectors = sync.OnceValue(func() bool { return Best() >= AVX2 })
 
 var avx2 = Funcs{
 	Class:        AVX2,
@@ -253,7 +288,7 @@ func newAdamRow(h *Adam) (row adamRow) {
 // only moves bits, so every class may share it.
 func transpose(p, src []float32, k, ldsrc int) int {
 	steps := k / packStep
-	if steps == 0 || !cpu.X86.HasAVX2 {
+	if steps == 0 || !vectors() {
 		return 0
 	}
 	k = steps * packStep
@@ -269,7 +304,7 @@ const wordStep = 16
 // narrowWords narrows whole steps of x and returns the number of their elements.
 func narrowWords(dst []uint16, x []float32) int {
 	n := len(x) &^ (wordStep - 1)
-	if n == 0 || !cpu.X86.HasAVX2 {
+	if n == 0 || !vectors() {
 		return 0
 	}
 	_ = dst[n-1]
@@ -285,7 +320,7 @@ func roundPairs(dst []uint32, x []float32) int {
 // widenBF16Words widens whole steps of src to dst and returns the number of their elements.
 func widenBF16Words(dst []float32, src []byte) int {
 	n := len(dst) &^ (wordStep - 1)
-	if n == 0 || !cpu.X86.HasAVX2 {
+	if n == 0 || !vectors() {
 		return 0
 	}
 	_ = src[2*n-1]
@@ -296,7 +331,7 @@ func widenBF16Words(dst []float32, src []byte) int {
 // widenF16Words is widenBF16Words for float16.
 func widenF16Words(dst []float32, src []byte) int {
 	n := len(dst) &^ (wordStep - 1)
-	if n == 0 || !cpu.X86.HasAVX2 || !cpu.X86.HasF16C {
+	if n == 0 || !vectors() {
 		return 0
 	}
 	_ = src[2*n-1]
@@ -308,7 +343,7 @@ func widenF16Words(dst []float32, src []byte) int {
 // and returns how many words of a row they are.
 func pairs[T byte | uint16](p []uint16, src []T, words, ld int) int {
 	steps := words / packStep
-	if steps == 0 || !cpu.X86.HasAVX2 {
+	if steps == 0 || !vectors() {
 		return 0
 	}
 	words = steps * packStep
@@ -321,7 +356,7 @@ func pairs[T byte | uint16](p []uint16, src []T, words, ld int) int {
 // packQ8Block quantises one block of Panel outputs, rows of src ldsrc apart, and
 // reports whether it did.
 func packQ8Block(u *[Q8BlockLen]byte, src []float32, ldsrc int) bool {
-	if !cpu.X86.HasAVX2 {
+	if !vectors() {
 		return false
 	}
 	_ = src[(Panel-1)*ldsrc+Q8Block-1]

@@ -8,16 +8,20 @@ import (
 	"golang.org/x/sys/cpu"
 )
 
-func machine(c Class) *Funcs {
-	switch {
-	case c == NEON: // every processor of this architecture has it
-		return &neon
-	case c == NEONDot && cpu.ARM64.HasASIMDDP:
-		return &neonDot
-	case c == NEONI8MM && cpu.ARM64.HasASIMDDP && cpu.ARM64.HasI8MM:
-		return &neonI8MM
+func offers(c Class) bool {
+	switch c {
+	case Portable, NEON: // every processor of this architecture has NEON
+		return true
+	case NEONDot:
+		return cpu.ARM64.HasASIMDDP
+	case NEONI8MM:
+		return cpu.ARM64.HasASIMDDP && cpu.ARM64.HasI8MM
 	}
-	return nil
+	return false
+}
+
+func table(c Class) *Funcs {
+	return [...]*Funcs{Portable: &portable, NEON: &neon, NEONDot: &neonDot, NEONI8MM: &neonI8MM}[c]
 }
 
 var neon = Funcs{

@@ -2,4 +2,6 @@
 
 package kern
 
-func machine(Class) *Funcs { return nil }
+func offers(c Class) bool { return c == Portable }
+
+func table(Class) *Funcs { return &portable }

@@ -108,7 +108,7 @@ var tuned = func() (all [len(names)]func() *Funcs) {
 	for c := range all {
 		all[c] = sync.OnceValue(func() *Funcs {
 			f := table(Class(c))
-			if f == nil || f.cut == nil {
+			if f.cut == nil {
 				return f
 			}
 			return f.tune(mostTuning)
@@ -120,14 +120,10 @@ var tuned = func() (all [len(names)]func() *Funcs) {
 // Tuned is For with the shapes that are fastest on this machine. The first call for a class measures them, which
 // takes some ten milliseconds; later ones return the same table.
 func Tuned(c Class) (*Funcs, error) {
-	f, err := For(c)
-	if err != nil {
+	if _, err := For(c); err != nil {
 		return nil, err
 	}
-	if g := tuned[c](); g != nil {
-		return g, nil
-	}
-	return f, nil
+	return tuned[c](), nil
 }
 
 const (

@@ -2,15 +2,16 @@
 
 package probs
 
-import "golang.org/x/sys/cpu"
+import "talf/compute/cpu/kern"
 
+// machine returns the sets of the classes of kernels that this process can run.
 func machine() (sets []Rows) {
-	x := &cpu.X86
-	if x.HasAVX2 && x.HasFMA {
+	best := kern.Best()
+	if best >= kern.AVX2 {
 		sets = append(sets, avx2)
-		if x.HasAVX512F && x.HasAVX512DQ && x.HasAVX512VL {
-			sets = append(sets, avx512)
-		}
+	}
+	if best >= kern.AVX512 {
+		sets = append(sets, avx512)
 	}
 	return sets
 }

@@ -1,0 +1,5 @@
+//go:build !amd64 || purego
+
+package kern
+
+func hasVectors() bool { return false }
