@@ -25,9 +25,9 @@ func Weigh(w []float32, bins []float64, logits []float32, temperature float64) {
 	if !(temperature > 0) {
 		panic(fmt.Sprintf("sample: weights at temperature %v, want more than 0", temperature))
 	}
-	top := rows.Max(logits)
+	top := rows().Max(logits)
 	if !math.IsInf(float64(top), 0) {
-		rows.SoftBins(w, bins, logits, top, float32(min(1/temperature, math.MaxFloat32)))
+		rows().SoftBins(w, bins, logits, top, float32(min(1/temperature, math.MaxFloat32)))
 		return
 	}
 	share(w[:len(logits)], logits, top)
@@ -40,11 +40,11 @@ func Weigh(w []float32, bins []float64, logits []float32, temperature float64) {
 }
 
 // Sum returns the sum of x, in a fixed order.
-func Sum(x []float64) float64 { return rows.Sum(x) }
+func Sum(x []float64) float64 { return rows().Sum(x) }
 
 // Residual sets dst to max(a·p−b·q, 0), with 0 in place of NaN, and returns its sum.
 // Dst may be p or q; all have the same length.
-func Residual(dst, p, q []float64, a, b float64) float64 { return rows.Residual(dst, p, q, a, b) }
+func Residual(dst, p, q []float64, a, b float64) float64 { return rows().Residual(dst, p, q, a, b) }
 
 // Widen sets dst to x·by. Both have the same length.
-func Widen(dst []float64, x []float32, by float64) { rows.Widen(dst, x, by) }
+func Widen(dst []float64, x []float32, by float64) { rows().Widen(dst, x, by) }

@@ -13,6 +13,7 @@ import (
 	"math/bits"
 	"math/rand/v2"
 	"slices"
+	"sync"
 
 	"talf/internal/splitmix"
 	"talf/model/internal/probs"
@@ -183,7 +184,7 @@ func (s *Sampler) restrict() {
 		}
 		k++
 	}
-	if rows.Max(s.row) > inf {
+	if rows().Max(s.row) > inf {
 		return
 	}
 	// Penalties can make logits infinite: the tokens that are left are then equally likely.
@@ -316,7 +317,7 @@ func (s *Sampler) Dist(dst, logits []float32, context ...[]int32) {
 // probabilities, which must sum to 1.
 func (s *Sampler) Dist64(dst []float64, logits []float32, context ...[]int32) {
 	dst = dst[:len(logits)]
-	rows.Scale(dst, 1/s.weigh(dst, logits, context))
+	rows().Scale(dst, 1/s.weigh(dst, logits, context))
 }
 
 // Quantile returns the token at quantile u of the distribution, by ascending id: Invert of Dist64, but for its rounding, at less
@@ -342,8 +343,8 @@ func (s *Sampler) Scale() (by float64, ok bool) {
 // scale is 1/temperature, or the largest number.
 func scale(temperature float64) float64 { return min(1/temperature, math.MaxFloat64) }
 
-// rows computes with the fastest instructions of this machine.
-var rows = probs.Best()
+// rows computes with the fastest instructions of this process.
+var rows = sync.OnceValue(probs.Best)
 
 // weigh sets w [Vocab] to the result of Dist before division by the sum, and returns
 // the sum. The largest weight is 1.
@@ -372,17 +373,17 @@ func (s *Sampler) weigh(w []float64, logits []float32, context [][]int32) float6
 			}
 		}
 	}
-	return rows.Sum(w)
+	return rows().Sum(w)
 }
 
 // softmax sets w to e^((x−max)/temperature) and returns the sum. If the largest
 // logit is infinite, or all are NaN, all mass goes to the tokens tied for the maximum.
 func softmax(w []float64, x []float32, temperature float64) float64 {
-	top := rows.Max(x)
+	top := rows().Max(x)
 	if math.IsInf(float64(top), 0) {
 		return share(w, x, top)
 	}
-	return rows.SoftExp(w, x, float64(top), scale(temperature))
+	return rows().SoftExp(w, x, float64(top), scale(temperature))
 }
 
 // share sets w to 1 where x is top and to 0 elsewhere, and returns the sum. In a row of
@@ -422,7 +423,7 @@ func (s *Sampler) topK(w []float64, k int) {
 // topP keeps tokens, most likely first, ties by lower id, until their mass
 // reaches top-p; the best always stays (transformers' TopPLogitsWarper).
 func (s *Sampler) topP(w []float64) {
-	sum := rows.Sum(w)
+	sum := rows().Sum(w)
 	s.fill(w)
 	var mass float64
 	for kept := 0; len(s.heap) > 0; kept++ {
