@@ -145,11 +145,14 @@ func (f *File) config() (map[string]any, *family, error) {
 	if n > rows {
 		k.bad("tokenizer.ggml.tokens", "at most %d tokens, as many as there are rows of token_embd.weight, or as vocab_size says", rows)
 	}
-	if bos := k.token("tokenizer.ggml.bos_token_id", rows); bos >= 0 {
-		c["bos_token_id"] = bos
-	}
-	if ends := k.ends(rows); len(ends) > 0 {
-		c["eos_token_id"] = ends
+	if n > 0 && k.err == nil {
+		v := k.vocab()
+		if bos := v.id("bos_token_id"); bos >= 0 {
+			c["bos_token_id"] = bos
+		}
+		if len(v.ends) > 0 {
+			c["eos_token_id"] = v.ends
+		}
 	}
 	return c, fam, k.err
 }
@@ -387,8 +390,8 @@ func (k *reader) llama3(t *info, theta float64, head int) map[string]any {
 }
 
 // configJSON returns config.json.
-func (f *File) configJSON() ([]byte, error) {
-	c, _, err := f.config()
+func (k *reader) configJSON() ([]byte, error) {
+	c, _, err := k.f.config()
 	if err != nil {
 		return nil, err
 	}

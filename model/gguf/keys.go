@@ -156,8 +156,10 @@ func (v value) String() string {
 // A reader reads keys by name and keeps the first error, which names the file, the key and what
 // was expected.
 type reader struct {
-	f   *File
-	err error
+	f        *File
+	err      error
+	warnings []string // each names the file, too
+	pre      string   // what tokenizer.ggml.pre is taken to be; "" for what it is
 }
 
 func (f *File) reader() *reader { return &reader{f: f} }
@@ -247,19 +249,6 @@ func (k *reader) string(key string) string {
 	return s
 }
 
-// token reads a token id; −1 if it is missing.
-func (k *reader) token(key string, tokens int) int {
-	if !k.has(key) {
-		return -1
-	}
-	n, ok := k.f.keys[key].int()
-	if !ok || n < 0 || n >= int64(tokens) {
-		k.bad(key, "a token below %d", tokens)
-		return -1
-	}
-	return int(n)
-}
-
 // A Raw is a key with its value as it lies in a file: the number of its type and its bytes, which
 // for an array begin with the type and the number of its elements.
 type Raw struct {
@@ -307,20 +296,4 @@ func Tokenizer(path string) (keys []Raw, err error) {
 	}
 	defer func() { _ = f.Close() }() // read only
 	return f.Raw("tokenizer."), nil
-}
-
-// GPT2Pattern is what ByteLevel cuts texts by if it is asked to.
-const GPT2Pattern = splitGPT2
-
-// Splitter returns the name in tokenizer.ggml.pre of a byte-level tokenizer that cuts texts by the
-// patterns, each applied to the pieces of the one before, and reports whether there is one. Of
-// several names that mean the same, it is Llama's or the first by the alphabet.
-func Splitter(patterns []string, ignoreMerges, nfc bool) (name string, ok bool) {
-	for _, name := range append([]string{"llama-bpe"}, slices.Sorted(maps.Keys(splitters))...) {
-		s := splitters[name]
-		if slices.Equal(s.Patterns, patterns) && s.IgnoreMerges == ignoreMerges && s.NFC == nfc {
-			return name, true
-		}
-	}
-	return "", false
 }

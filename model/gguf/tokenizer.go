@@ -4,9 +4,7 @@ import (
 	"encoding/binary"
 	"encoding/json"
 	"fmt"
-	"maps"
 	"math"
-	"slices"
 	"strings"
 )
 
@@ -43,146 +41,10 @@ func (k *reader) tokenCount() int {
 	return int(v.n)
 }
 
-// A vocab is the vocabulary of a file.
-type vocab struct {
-	model  string
-	tokens []string
-	types  []byte // kinds
-}
-
-func (k *reader) vocab() *vocab {
-	v := &vocab{model: k.string("tokenizer.ggml.model")}
-	if n := k.tokenCount(); n == 0 && k.err == nil {
-		k.bad(keyTokens, "the texts of the tokens")
-	}
-	if k.err != nil {
-		return v
-	}
-	n := k.tokenCount()
-	first := make(map[string]int, n)
-	k.f.keys[keyTokens].texts(func(i int, b []byte) bool {
-		// A text that is not UTF-8 belongs to no byte-level alphabet: it is never produced.
-		s := strings.ToValidUTF8(string(b), "\ufffd")
-		if j, dup := first[s]; dup && k.err == nil {
-			k.err = fmt.Errorf("%s: key %q: tokens %d and %d are both %.40q", k.f.Path, keyTokens, j, i, s)
-		}
-		first[s] = i
-		v.tokens = append(v.tokens, s)
-		return k.err == nil
-	})
-	v.types = k.tokenTypes(n)
-	return v
-}
-
-// tokenTypes returns the kinds of n tokens. Without the key, those that other keys name are control
-// tokens.
-func (k *reader) tokenTypes(n int) []byte {
-	const key = "tokenizer.ggml.token_type"
-	types := slices.Repeat([]byte{tokenNormal}, n)
-	v, ok := k.f.keys[key]
-	if !ok {
-		for _, s := range specialKeys {
-			if id := k.token("tokenizer.ggml."+s.key, n); id >= 0 {
-				types[id] = tokenControl
-			}
-		}
-		return types
-	}
-	if _, ok := v.at0(); !v.array || !ok || v.n != uint64(n) {
-		k.bad(key, "an array of %d integers, one for each token", n)
-		return types
-	}
-	for i := range types {
-		x, _ := v.at(i)
-		if x < tokenNormal || x > tokenByte {
-			if k.err == nil {
-				k.err = fmt.Errorf("%s: key %q: token %d has type %d, want 1 to %d", k.f.Path, key, i, x, tokenByte)
-			}
-			return types
-		}
-		types[i] = byte(x)
-	}
-	return types
-}
-
-// at0 is at of the first element, if there is one.
-func (v value) at0() (int64, bool) {
-	if len(v.raw) == 0 {
-		return 0, false
-	}
-	return v.at(0)
-}
-
-// specialKeys are the keys of special tokens and their names in tokenizer_config.json; "" if it has
-// none.
-var specialKeys = []struct{ key, name string }{
-	{"bos_token_id", "bos_token"},
-	{"eos_token_id", "eos_token"},
-	{"unknown_token_id", "unk_token"},
-	{"padding_token_id", "pad_token"},
-	{"seperator_token_id", "sep_token"}, // spelt so in files
-	{"mask_token_id", "mask_token"},
-	{"eot_token_id", ""},
-	{"eom_token_id", ""},
-}
-
-// endTexts are special tokens at which texts end, of which files name one only: those that
-// llama.cpp looks for.
-var endTexts = []string{
-	"<|eot_id|>", "<|eom_id|>", "<|im_end|>", "<|end|>", "<|return|>", "<|call|>", "<end_of_turn>", "<|endoftext|>",
-	"<|end_of_text|>", "</s>", "<EOT>", "_<EOT>", "[EOT]", "<｜end▁of▁sentence｜>", "<end_of_utterance>",
-}
-
-// ends returns the tokens that end a text, that of eos_token_id first. Ordinary tokens with the texts
-// above are none.
-func (k *reader) ends(rows int) []int {
-	var ends []int
-	add := func(id int) {
-		if id >= 0 && !slices.Contains(ends, id) {
-			ends = append(ends, id)
-		}
-	}
-	for _, key := range []string{"eos_token_id", "eot_token_id", "eom_token_id"} {
-		add(k.token("tokenizer.ggml."+key, rows))
-	}
-	types, ok := k.f.keys["tokenizer.ggml.token_type"]
-	if n := k.tokenCount(); k.err != nil || n == 0 || !ok || !types.array || types.n != uint64(n) {
-		return ends
-	}
-	k.f.keys[keyTokens].texts(func(i int, b []byte) bool {
-		if x, _ := types.at(i); (x == tokenControl || x == tokenUser) && slices.Contains(endTexts, string(b)) {
-			add(i)
-		}
-		return true
-	})
-	return ends
-}
-
-// frame returns the tokens that go before and after a text, −1 for none.
-func (k *reader) frame(v *vocab, bosByDefault bool) (before, after int) {
-	before, after = -1, -1
-	if k.bool("tokenizer.ggml.add_bos_token", bosByDefault) {
-		if before = k.token("tokenizer.ggml.bos_token_id", len(v.tokens)); before < 0 && k.has("tokenizer.ggml.add_bos_token") {
-			k.bad("tokenizer.ggml.add_bos_token", "false without bos_token_id")
-		}
-	}
-	if k.bool("tokenizer.ggml.add_eos_token", false) {
-		if after = k.token("tokenizer.ggml.eos_token_id", len(v.tokens)); after < 0 {
-			k.bad("tokenizer.ggml.add_eos_token", "false without eos_token_id")
-		}
-	}
-	return before, after
-}
-
 // tokenizerJSON returns tokenizer.json of a byte-level tokenizer.
-func (f *File) tokenizerJSON() ([]byte, error) {
-	k := f.reader()
+func (k *reader) tokenizerJSON() ([]byte, error) {
 	v := k.vocab()
-	pre := k.string("tokenizer.ggml.pre")
-	split, ok := splitters[pre]
-	if k.err == nil && !ok {
-		k.bad("tokenizer.ggml.pre", "a pattern of %s: how this tokenizer splits a text is not known", strings.Join(slices.Sorted(maps.Keys(splitters)), ", "))
-	}
+	split := k.splitter()
 	merges := k.merges()
 	before, after := k.frame(v, split.BOS)
 	space := k.bool("tokenizer.ggml.add_space_prefix", false)
@@ -268,25 +130,22 @@ func (k *reader) merges() [][2]string {
 
 // tokenizerModel returns tokenizer.model, a SentencePiece model of type BPE
 // (sentencepiece_model.proto), of a tokenizer with scores.
-func (f *File) tokenizerModel() ([]byte, error) {
+func (k *reader) tokenizerModel() ([]byte, error) {
 	const keyScores = "tokenizer.ggml.scores"
-	k := f.reader()
 	v := k.vocab()
 	scores, ok := k.f.keys[keyScores]
 	if k.err == nil && (!ok || !scores.array || scores.kind != kindF32 || scores.n != uint64(len(v.tokens))) {
 		k.bad(keyScores, "an array of %d f32, one for each token", len(v.tokens))
 	}
-	before, after := k.frame(v, true)
-	unknown := k.token("tokenizer.ggml.unknown_token_id", len(v.tokens))
-	ids := [4]int{max(unknown, 0)} // llama.cpp's default is token 0
+	_, _ = k.frame(v, true)                         // tokenizer_config.json says so
+	ids := [4]int{max(v.id("unknown_token_id"), 0)} // without one, token 0 stands for it
 	for i, key := range []string{"bos_token_id", "eos_token_id", "padding_token_id"} {
-		ids[i+1] = k.token("tokenizer.ggml."+key, len(v.tokens))
+		ids[i+1] = v.id(key)
 	}
 	prefix := k.bool("tokenizer.ggml.add_space_prefix", true)
 	if k.err != nil {
 		return nil, k.err
 	}
-	_, _ = before, after // tokenizer_config.json says so
 	var model []byte
 	bytes, normal, equal := false, 0, true
 	first := math.NaN()
@@ -312,7 +171,7 @@ func (f *File) tokenizerModel() ([]byte, error) {
 		model = field(model, 1, piece)
 	}
 	if normal > 1 && equal {
-		return nil, fmt.Errorf("%s: key %q: all %d normal tokens have the score %v, so the order of merges is lost: the model was converted without its tokenizer.model", f.Path, keyScores, normal, first)
+		return nil, fmt.Errorf("%s: key %q: all %d normal tokens have the score %v, so the order of merges is lost: the model was converted without its tokenizer.model", k.f.Path, keyScores, normal, first)
 	}
 	trainer := number(nil, 3, 2) // model_type BPE
 	trainer = number(trainer, 35, flag(bytes))
@@ -353,23 +212,15 @@ func flag(b bool) int {
 }
 
 // tokenizerConfig returns tokenizer_config.json: special tokens and the chat template.
-func (f *File) tokenizerConfig() ([]byte, error) {
-	k := f.reader()
+func (k *reader) tokenizerConfig() ([]byte, error) {
 	c := map[string]any{}
-	n := k.tokenCount()
-	texts := make(map[int][]string) // names of the special tokens by id
-	for _, s := range specialKeys {
-		if id := k.token("tokenizer.ggml."+s.key, n); id >= 0 && s.name != "" {
-			texts[id] = append(texts[id], s.name)
-		}
-	}
-	if n > 0 {
-		f.keys[keyTokens].texts(func(i int, b []byte) bool {
-			for _, name := range texts[i] {
-				c[name] = strings.ToValidUTF8(string(b), "\ufffd")
+	if k.tokenCount() > 0 {
+		v := k.vocab()
+		for _, s := range specialKeys {
+			if id := v.id(s.key); id >= 0 && s.name != "" && k.err == nil {
+				c[s.name] = v.tokens[id]
 			}
-			return true
-		})
+		}
 	}
 	if k.string("tokenizer.ggml.model") == spm {
 		c["add_bos_token"] = k.bool("tokenizer.ggml.add_bos_token", true)

@@ -23,7 +23,9 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"path/filepath"
 	"runtime"
+	"slices"
 	"sync"
 	"unsafe"
 
@@ -67,15 +69,27 @@ type Tokenizer struct {
 	hash    [sha256.Size]byte
 	source  func() ([]byte, error) // the file's text; it may be another one by now, which hash tells
 	scratch pool
+
+	warnings []string
 }
 
 // Load reads the tokenizer of a model folder: tokenizer.json, or the SentencePiece file
 // tokenizer.model if that is missing. The names of the special tokens come from
 // tokenizer_config.json, if there is one. dir may be a GGUF file, which has them all.
-func Load(dir string) (*Tokenizer, error) {
-	t, err := loadFile(dir, "tokenizer.json", Parse)
+func Load(dir string) (*Tokenizer, error) { return LoadAs(dir, "") }
+
+// LoadAs is Load of a GGUF file whose byte-level tokenizer splits texts in the way that pre names in
+// place of tokenizer.ggml.pre. If pre is empty, it is Load.
+func LoadAs(dir, pre string) (*Tokenizer, error) {
+	if pre != "" && !gguf.Is(dir) {
+		return nil, fmt.Errorf("%s: how texts are split (%.40q) can be named for GGUF files alone: tokenizer.json says it", dir, pre)
+	}
+	t, err := loadFile(dir, "tokenizer.json", pre, Parse)
+	if pre != "" && errors.Is(err, fs.ErrNotExist) {
+		return nil, fmt.Errorf("%s: how texts are split (%.40q) can be named for byte-level tokenizers alone", dir, pre)
+	}
 	if errors.Is(err, fs.ErrNotExist) {
-		t, err = loadFile(dir, "tokenizer.model", ParseSentencePiece)
+		t, err = loadFile(dir, "tokenizer.model", pre, ParseSentencePiece)
 		if errors.Is(err, fs.ErrNotExist) {
 			return nil, fmt.Errorf("load tokenizer: neither tokenizer.json nor tokenizer.model in %s", dir)
 		}
@@ -97,8 +111,15 @@ func Load(dir string) (*Tokenizer, error) {
 	return t, nil
 }
 
-func loadFile(dir, name string, parse func([]byte) (*Tokenizer, error)) (*Tokenizer, error) {
-	b, err := gguf.ReadFile(dir, name, limits.TokenizerBytes)
+func loadFile(dir, name, pre string, parse func([]byte) (*Tokenizer, error)) (*Tokenizer, error) {
+	read := func() ([]byte, []string, error) {
+		if gguf.Is(dir) {
+			return gguf.ReadAs(dir, name, pre, limits.TokenizerBytes)
+		}
+		b, err := limits.ReadFile(filepath.Join(dir, name), limits.TokenizerBytes)
+		return b, nil, err
+	}
+	b, warnings, err := read()
 	if err != nil {
 		return nil, fmt.Errorf("load tokenizer: %w", err)
 	}
@@ -106,10 +127,15 @@ func loadFile(dir, name string, parse func([]byte) (*Tokenizer, error)) (*Tokeni
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", gguf.Path(dir, name), err)
 	}
+	t.warnings = warnings
 	// The text of a large vocabulary takes more than all that is made of it.
-	t.source = func() ([]byte, error) { return gguf.ReadFile(dir, name, limits.TokenizerBytes) }
+	t.source = func() ([]byte, error) { b, _, err := read(); return b, err }
 	return t, nil
 }
+
+// Warnings returns what is odd about the GGUF file that t was read from and was mended or guessed, each a sentence
+// with the file's path.
+func (t *Tokenizer) Warnings() []string { return slices.Clone(t.warnings) }
 
 // text returns the text of the file that the tokenizer was read from.
 func (t *Tokenizer) text() ([]byte, error) {

@@ -1,0 +1,206 @@
+package gguf_test
+
+import (
+	"encoding/json"
+	"fmt"
+	"math"
+	"slices"
+	"strings"
+	"testing"
+
+	"golang.org/x/text/unicode/norm"
+
+	"talf/internal/golden"
+	"talf/internal/zoo"
+	"talf/model/arch"
+	"talf/model/gguf/gguftest"
+	"talf/model/tokenizer"
+)
+
+// A special is a file with more tokens, of some type, and what is found in it. The ends are those of llama.cpp on the
+// same file, but that it takes token 11 for the end where none is named, whatever that is, takes any of several tokens
+// for repositories, and does not load a file with equal tokens.
+type special struct {
+	name     string
+	more     []string
+	kind     int32
+	change   func(f *gguftest.File)
+	ends     []string // the first one is that of eos_token_id
+	control  []string // which tokens with these texts in a text are special
+	warnings []string // parts of them, in order
+}
+
+var specials = []special{
+	{name: "as it is", ends: []string{"<|end_of_text|>", "<|eot_id|>"}, control: []string{"<|x|>"}},
+	{
+		name: "normal tokens that end texts", kind: 1, more: []string{"<|im_end|>", "<end_of_turn>", "</s>", "[e~[", "<|other|>"},
+		ends:     []string{"<|end_of_text|>", "<|eot_id|>", "<|im_end|>", "<end_of_turn>", "</s>", "[e~["},
+		control:  []string{"<|im_end|>", "</s>"},
+		warnings: []string{`"<|im_end|>" is of type 1`, `"<end_of_turn>" is of type 1`, `"</s>" is of type 1`, `"[e~[" is of type 1`},
+	},
+	{
+		name: "fill-in-the-middle", kind: 4, more: []string{"<|fim_prefix|>", "<|fim_middle|>", "<|fim_suffix|>", "<|fim_pad|>", "<|repo_name|>", "<reponame>", "<|file_sep|>"},
+		ends:    []string{"<|end_of_text|>", "<|eot_id|>", "<|fim_pad|>", "<|repo_name|>", "<|file_sep|>"},
+		control: []string{"<|fim_prefix|>", "<|fim_pad|>"},
+		warnings: []string{
+			`"<|fim_prefix|>" is of type 4`, `"<|fim_suffix|>" is of type 4`, `"<|fim_middle|>" is of type 4`, `"<|fim_pad|>" is of type 4`,
+			`"<|repo_name|>" is of type 4`, `"<|file_sep|>" is of type 4`,
+		},
+	},
+	{
+		name: "a named separator of files", kind: 3, more: []string{"<|file_sep|>", "<sep>"}, change: set("tokenizer.ggml.fim_sep_token_id", uint32(267)),
+		ends: []string{"<|end_of_text|>", "<|eot_id|>", "<sep>"},
+	},
+	{
+		name: "harmony", kind: 3, more: []string{"<|end|>", "<|return|>", "<|call|>"},
+		ends: []string{"<|end_of_text|>", "<|eot_id|>", "<|return|>", "<|call|>"}, control: []string{"<|end|>"},
+	},
+	{
+		name: "an end and a call alone", kind: 3, more: []string{"<|end|>", "<|call|>"},
+		ends: []string{"<|end_of_text|>", "<|eot_id|>", "<|end|>", "<|call|>"},
+	},
+	{
+		name: "an </s> that is struck out", kind: 3, more: []string{"</s>", "<|tool_response>"},
+		ends: []string{"<|end_of_text|>", "<|eot_id|>", "<|tool_response>"},
+	},
+	{
+		name: "no eos", change: drop("tokenizer.ggml.eos_token_id"), ends: []string{"<|end_of_text|>", "<|eot_id|>"},
+	},
+	{
+		name: "an eos beyond the tokens", change: set("tokenizer.ggml.eos_token_id", uint32(266)), ends: []string{"<|end_of_text|>", "<|eot_id|>"},
+		warnings: []string{`key "tokenizer.ggml.eos_token_id" is 266, want a token below 266: there is none then`},
+	},
+	{
+		name: "an eos of −1", change: set("tokenizer.ggml.eos_token_id", uint32(math.MaxUint32)), ends: []string{"<|end_of_text|>", "<|eot_id|>"},
+		warnings: []string{`is 4294967295, want a token below 266`},
+	},
+	{
+		name: "no end", change: func(f *gguftest.File) {
+			tokens := f.Get("tokenizer.ggml.tokens").([]string)
+			tokens[263], tokens[264] = "<|y|>", "<|z|>"
+			f.Drop("tokenizer.ggml.eos_token_id")
+		}, warnings: []string{"no token ends a text"},
+	},
+	{
+		name: "another eos", change: set("tokenizer.ggml.eos_token_id", uint32(265)), ends: []string{"<|x|>", "<|end_of_text|>", "<|eot_id|>"},
+	},
+	{
+		name: "Falcon's usual eos", change: func(f *gguftest.File) {
+			f.Get("tokenizer.ggml.token_type").([]int32)[11] = 3
+			f.Drop("tokenizer.ggml.eos_token_id")
+		}, ends: []string{"ċ", "<|end_of_text|>", "<|eot_id|>"},
+	},
+	{
+		name: "a text twice, and none", kind: 1, more: []string{"!", "", ""}, ends: []string{"<|end_of_text|>", "<|eot_id|>"},
+		warnings: []string{`token 33 is "!", as token 266 is, the first of 3 tokens that no text becomes`},
+	},
+	{
+		name: "pieces without eos", change: func(f *gguftest.File) { f.ScorePieces(); f.Drop("tokenizer.ggml.eos_token_id") }, ends: []string{"</s>"},
+	},
+	{
+		name: "pieces with an eos beyond them", change: func(f *gguftest.File) { f.ScorePieces(); f.Set("tokenizer.ggml.eos_token_id", uint32(1000)) }, ends: []string{"</s>"},
+		warnings: []string{`is 1000, want a token below 269: 2 is taken, "</s>"`},
+	},
+}
+
+func TestSpecialTokens(t *testing.T) {
+	for _, c := range specials {
+		t.Run(c.name, func(t *testing.T) {
+			f := gguftest.Tiny(1)
+			f.Set("tokenizer.ggml.tokens", append(f.Get("tokenizer.ggml.tokens").([]string), c.more...))
+			f.Set("tokenizer.ggml.token_type", append(f.Get("tokenizer.ggml.token_type").([]int32), slices.Repeat([]int32{c.kind}, len(c.more))...))
+			if c.change != nil {
+				c.change(f)
+			}
+			path := f.Write(t, "x.gguf")
+			spec, err := arch.Load(path)
+			if err != nil {
+				t.Fatal(err)
+			}
+			tok, err := tokenizer.Load(path)
+			if err != nil {
+				t.Fatal(err)
+			}
+			var ends []string
+			for _, id := range spec.EOS {
+				s, _ := tok.Token(id)
+				ends = append(ends, s)
+			}
+			if !slices.Equal(ends, c.ends) {
+				t.Errorf("texts end at %q, want %q", ends, c.ends)
+			}
+			for _, s := range c.control {
+				if ids := encode(t, tok, "a"+s+"b", false); len(ids) != 3 || !tok.Special(ids[1]) {
+					t.Errorf("%q in a text: %v", s, ids)
+				}
+			}
+			w := tok.Warnings()
+			if len(w) != len(c.warnings) {
+				t.Errorf("warnings %q, want %d", w, len(c.warnings))
+			}
+			for i, want := range c.warnings {
+				if i < len(w) && (!strings.Contains(w[i], want) || !strings.HasPrefix(w[i], path+": ")) {
+					t.Errorf("warning %q, want %q", w[i], want)
+				}
+			}
+		})
+	}
+}
+
+// Of tokens with the same text the last one is found, and all have some text.
+func TestTokensWithTheSameText(t *testing.T) {
+	f := gguftest.Tiny(1)
+	tokens := f.Get("tokenizer.ggml.tokens").([]string)
+	tokens[265] = "a"
+	tok, err := tokenizer.Load(f.Write(t, "x.gguf"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := encode(t, tok, "a<|eot_id|>", false); !slices.Equal(got, []int32{265, 264}) {
+		t.Errorf("%v", got)
+	}
+	if s, ok := tok.Token('a'); !ok || s != "[TOKEN_97]" {
+		t.Errorf("token %d is %q", 'a', s)
+	}
+}
+
+// Real models' tokenizers have llama.cpp's ids, and end texts where llama.cpp does.
+func TestRealTokenizers(t *testing.T) {
+	for model, name := range map[string]string{zoo.SmolLM2: zoo.SmolLM2, zoo.Gemma3: zoo.Gemma3, zoo.Qwen05: zoo.Qwen05, zoo.Qwen15: zoo.Qwen05} {
+		t.Run(model, func(t *testing.T) {
+			path := zoo.Path(t, model)
+			var want struct {
+				Ends  []int32
+				Texts []string
+				IDs   [][]int32
+			}
+			if err := json.Unmarshal(golden.Read(t, fmt.Sprintf("gguf/ids/%s.json", name)), &want); err != nil {
+				t.Fatal(err)
+			}
+			tok, err := tokenizer.Load(path)
+			if err != nil {
+				t.Fatal(err)
+			}
+			spec, err := arch.Load(path)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if ends := slices.Sorted(slices.Values(spec.EOS)); !slices.Equal(ends, want.Ends) {
+				t.Errorf("texts end at %v, want %v", ends, want.Ends)
+			}
+			normalized := 0
+			for i, text := range want.Texts {
+				if name == zoo.Qwen05 && !norm.NFC.IsNormalString(text) { // llama.cpp does not normalise
+					normalized++
+					continue
+				}
+				if got := encode(t, tok, text, false); !slices.Equal(got, want.IDs[i]) {
+					t.Errorf("text %d, %q: %v, want %v", i, text, got, want.IDs[i])
+				}
+			}
+			if n := len(want.Texts) - normalized; n < 300 {
+				t.Errorf("%d texts, want 300", n)
+			}
+		})
+	}
+}
