@@ -161,6 +161,27 @@ func TestToolsAreCalled(t *testing.T) {
 	}
 }
 
+// An answer that has to call ends after its call, unless the request asks for several.
+func TestRequiredCallsAreOne(t *testing.T) {
+	url := servetest.Start(t, servetest.Setup{Dir: longerModel(t), Parts: servetest.Default()}).URL
+	for fields, several := range map[string]bool{``: false, `,"parallel_tool_calls":true`: true} {
+		most := 0
+		for seed := range 6 {
+			status, _, b := do(t, "POST", url+"/v1/chat/completions", fmt.Sprintf(`{"messages":[{"role":"user","content":"Hi"}],%s,"tool_choice":"required","max_tokens":400,"temperature":1,"seed":%d%s}`, someTools, seed, fields))
+			if status != 200 {
+				t.Fatalf("%d %s", status, b)
+			}
+			c := decode[calledAnswer](t, []byte(b)).Choices[0]
+			if most = max(most, len(c.Message.Calls)); !several && (len(c.Message.Calls) != 1 || c.Finish != "tool_calls") {
+				t.Errorf("seed %d: %s", seed, b)
+			}
+		}
+		if several && most < 2 {
+			t.Errorf("%s: one call of six answers", fields)
+		}
+	}
+}
+
 // Calls come in the format that was chosen, whatever the template writes, and are read as calls.
 func TestTheFormatOfToolsCanBeChosen(t *testing.T) {
 	dir := longerModel(t)

@@ -95,18 +95,20 @@ func TestChoicesOfTools(t *testing.T) {
 			`"tool_choice":{"type":"function","function":{"name":"g"}}`:                                                                    {required: true, single: true, callable: "g"},
 			`"tool_choice":{"type":"allowed_tools","allowed_tools":{"mode":"auto","tools":[{"type":"function","function":{"name":"g"}}]}}`: {callable: "g"},
 			`"tool_choice":{"type":"allowed_tools","allowed_tools":{"mode":"required","tools":[{"type":"function","function":{"name":"g"}},{"type":"function","function":{"name":"f"}}]}}`: {
-				required: true, callable: both,
+				required: true, single: true, callable: both,
 			},
 		},
 		wire.Responses: {
 			`"tool_choice":"auto"`: {callable: both}, `"tool_choice":"none"`: {none: true, callable: both}, `"parallel_tool_calls":true`: {callable: both},
 			`"tool_choice":"required","parallel_tool_calls":false`: {required: true, single: true, callable: both},
+			`"tool_choice":"required"`:                             {required: true, single: true, callable: both},
+			`"tool_choice":"required","parallel_tool_calls":true`:  {required: true, callable: both},
 			`"tool_choice":{"type":"function","name":"g"}`:         {required: true, single: true, callable: "g"},
 			`"tool_choice":{"type":"allowed_tools","mode":"required","tools":[{"type":"function","name":"f"}]},"parallel_tool_calls":false`: {required: true, single: true, callable: "f"},
 		},
 		wire.Messages: {
 			`"tool_choice":{"type":"auto","disable_parallel_tool_use":true}`: {single: true, callable: both}, `"tool_choice":{"type":"none"}`: {none: true, callable: both},
-			`"tool_choice":{"type":"any"}`: {required: true, callable: both}, `"tool_choice":{"type":"tool","name":"f"}`: {required: true, single: true, callable: "f"},
+			`"tool_choice":{"type":"any"}`: {required: true, single: true, callable: both}, `"tool_choice":{"type":"any","disable_parallel_tool_use":false}`: {required: true, callable: both}, `"tool_choice":{"type":"tool","name":"f"}`: {required: true, single: true, callable: "f"},
 		},
 	} {
 		body := map[wire.Dialect]string{wire.Chat: chatCalls, wire.Responses: responseCalls, wire.Messages: messageCalls}[d]

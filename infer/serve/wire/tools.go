@@ -150,6 +150,12 @@ func (o *object) allowed(t *Tools, c *object, named func(c *object) string) {
 	}
 }
 
+// several says whether there may be several calls, nil if the request does not say. An answer that has to call ends
+// with its call then: after it, another one is all that a weak model could write.
+func (t *Tools) several(may *bool) {
+	t.Single = t.Single || may != nil && !*may || may == nil && t.Required
+}
+
 // some are the tools if there are any. Without them nothing can be called.
 func (t *Tools) some(o *object) *Tools {
 	if t.Required && len(t.List) == 0 {
@@ -170,9 +176,6 @@ func (o *object) functionsOnly() {
 
 // toolChoice reads how OpenAI's API chooses tools. named reads the name of one that has to be called.
 func (o *object) toolChoice(t *Tools, named func(c *object) string) *Tools {
-	if p := o.optionalBoolean("parallel_tool_calls"); p != nil {
-		t.Single = !*p
-	}
 	v, ok := o.has("tool_choice")
 	switch {
 	case !ok:
@@ -198,6 +201,7 @@ func (o *object) toolChoice(t *Tools, named func(c *object) string) *Tools {
 			}
 		}
 	}
+	t.several(o.optionalBoolean("parallel_tool_calls"))
 	return t.some(o)
 }
 
@@ -254,7 +258,6 @@ func (o *object) messageTools() *Tools {
 	if c == nil {
 		return t.some(o)
 	}
-	t.Single = c.boolean("disable_parallel_tool_use")
 	switch kind := c.text("type"); kind {
 	case "auto":
 	case "none":
@@ -269,6 +272,11 @@ func (o *object) messageTools() *Tools {
 	default:
 		c.fail("type", "is %q, want auto, any, tool or none", kind)
 	}
+	p := c.optionalBoolean("disable_parallel_tool_use")
+	if p != nil {
+		*p = !*p
+	}
+	t.several(p)
 	o.take(c)
 	return t.some(o)
 }
