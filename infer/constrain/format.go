@@ -32,6 +32,8 @@ const (
 type Format struct {
 	Kind Kind
 	Text string `json:",omitzero"`
+	// JSON widens JSON and Schema.
+	JSON schema.Config `json:",omitzero"`
 }
 
 // Compile returns the grammar of a format; nil if it is any text.
@@ -61,9 +63,9 @@ func (f Format) Check() error {
 func (f Format) Add(b *grammar.Builder) (grammar.Expr, error) {
 	switch f.Kind {
 	case JSON:
-		return schema.Object(b), nil
+		return f.JSON.Object(b), nil
 	case Schema:
-		return schema.Compile(b, []byte(f.Text))
+		return f.JSON.Compile(b, []byte(f.Text))
 	case Regex:
 		return regex.Compile(b, f.Text, regex.Config{})
 	case GBNF:

@@ -146,7 +146,7 @@ func (e *Engine) ask(j *Job) *toolcall.Ask {
 		a.Thinking = toolcall.MayThink
 	}
 	if f := j.Request.Format; f.Kind != "" {
-		a.Content = constrain.Format{Kind: constrain.Kind(f.Kind), Text: f.Text}.Add
+		a.Content = constrained(f).Add
 	}
 	return a
 }
@@ -166,7 +166,7 @@ func (e *Engine) lexicon() toolcall.Lexicon {
 func (e *Engine) calls(j *Job, a *toolcall.Ask) (*constrain.Constraint, *refuse.Error) {
 	t := j.Request.Prompts[0].Tools
 	var key strings.Builder // of what the grammar depends on
-	fmt.Fprintf(&key, "%v %v %d %q %q", a.Required, a.Single, a.Thinking, j.Request.Format.Kind, j.Request.Format.Text)
+	fmt.Fprintf(&key, "%v %v %d %q", a.Required, a.Single, a.Thinking, fmt.Sprint(constrained(j.Request.Format)))
 	for i := range a.Tools {
 		x := &a.Tools[i]
 		fmt.Fprintf(&key, "\n%s %v %d %s", x.Name, x.Strict, len(x.Parameters), x.Parameters)

@@ -9,6 +9,7 @@ import (
 	"talf/infer/serve/wire/refuse"
 	"talf/internal/limits"
 	"talf/model/grammar"
+	"talf/model/grammar/schema"
 	"talf/model/tokenizer"
 )
 
@@ -39,12 +40,17 @@ func newFormats(tok *tokenizer.Tokenizer, vocab int, ends []int32) *formats {
 	})}
 }
 
+// constrained is a format in the form of package constrain.
+func constrained(w wire.Format) constrain.Format {
+	return constrain.Format{Kind: constrain.Kind(w.Kind), Text: w.Text, JSON: schema.Config{Blanks: w.Blanks, Others: w.Others}}
+}
+
 // compile returns the constraint of a format; nil if there is none.
 func (f *formats) compile(tenant string, w wire.Format) (*constrain.Constraint, *refuse.Error) {
 	if w.Kind == "" {
 		return nil, nil
 	}
-	format := constrain.Format{Kind: constrain.Kind(w.Kind), Text: w.Text}
+	format := constrained(w)
 	c, err := f.keep(tenant, format, func(v *grammar.Vocabulary) (*constrain.Constraint, error) {
 		return constrain.NewFor(format, f.tok, v, f.ends)
 	})

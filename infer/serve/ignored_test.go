@@ -182,3 +182,28 @@ func TestObjectsMayHaveASchema(t *testing.T) {
 		}
 	}
 }
+
+// Answers invent no properties unless the request lets them; and a schema may say so itself.
+func TestAnswersInventNoProperties(t *testing.T) {
+	url := servetest.Start(t, servetest.Setup{Dir: longerModel(t), Parts: servetest.Default()}).URL
+	for _, c := range []struct {
+		schema, more string
+		invents      bool
+	}{
+		{`{"type":"object","properties":{"a":{"const":1}},"required":["a"]}`, ``, false},
+		{`{"type":"object","properties":{"a":{"const":1}},"required":["a"],"additionalProperties":{"const":2}}`, ``, true},
+		{`{"type":"object","properties":{"a":{"const":1}},"required":["a"]}`, `,"structured_outputs":{"disable_additional_properties":false}`, true},
+	} {
+		most := 0
+		for seed := range 8 {
+			status, _, b := do(t, "POST", url+"/v1/chat/completions", fmt.Sprintf(`{"messages":[{"role":"user","content":"Hi"}],"max_tokens":120,"temperature":1,"seed":%d,"response_format":{"type":"json_schema","json_schema":{"name":"x","schema":%s}}%s}`, seed, c.schema, c.more))
+			if status != 200 {
+				t.Fatalf("%d %s", status, b)
+			}
+			most = max(most, strings.Count(decode[chatAnswer](t, []byte(b)).Choices[0].Message.Content, ":"))
+		}
+		if (most > 1) != c.invents {
+			t.Errorf("%s%s: up to %d properties", c.schema, c.more, most)
+		}
+	}
+}

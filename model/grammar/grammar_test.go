@@ -39,7 +39,7 @@ func compile(t testing.TB, rules string) *grammar.Grammar {
 func anyJSON(t testing.TB) *grammar.Grammar {
 	t.Helper()
 	b := grammar.NewBuilder()
-	g, err := b.Compile(schema.Any(b))
+	g, err := b.Compile(schema.Config{Blanks: true}.Any(b))
 	if err != nil {
 		t.Fatal(err)
 	}

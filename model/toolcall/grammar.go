@@ -88,7 +88,7 @@ func (f *Format) Grammar(a Ask, x Lexicon) (*grammar.Grammar, error) {
 // arguments adds the arguments of each tool.
 func (w *writer) arguments(tools []Tool) ([]grammar.Expr, error) {
 	out := make([]grammar.Expr, len(tools))
-	set := schema.NewSet(w.b)
+	set := schema.Config{}.NewSet(w.b)
 	for i := range tools {
 		e, err := parameters(set, &tools[i])
 		if err != nil && (tools[i].Strict || w.b.Err() != nil || errors.Is(err, limits.ErrTooLarge)) {

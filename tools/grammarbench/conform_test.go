@@ -94,8 +94,30 @@ func values() []string {
 	return append(out, `[1,1,1]`, `[1,"a",null]`, `{"a":1,"b":1,"c":1}`)
 }
 
+func compiled(c schema.Config, text []byte) (*grammar.Grammar, error) {
+	b := grammar.NewBuilder()
+	e, err := c.Compile(b, text)
+	if err != nil {
+		return nil, err
+	}
+	return b.Compile(e)
+}
+
+// automaton is that of a grammar over bytes; nil for none.
+func automaton(t *testing.T, g *grammar.Grammar) *grammar.Automaton {
+	t.Helper()
+	if g == nil {
+		return nil
+	}
+	a, err := grammar.NewAutomaton(g, grammartest.Bytes())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return a
+}
+
 // What a small schema allows is what a validator calls valid, value by value: every valid one can
-// be written, and no other.
+// be written, and no other; by default only some of them can.
 func TestSmallSchemasAllowWhatIsValid(t *testing.T) {
 	r := rand.New(rand.NewPCG(20, 26))
 	var docs []any
@@ -113,26 +135,20 @@ func TestSmallSchemasAllowWhatIsValid(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		b := grammar.NewBuilder()
-		e, err := schema.Compile(b, raw)
-		var g *grammar.Grammar
-		if err == nil {
-			g, err = b.Compile(e)
-		}
+		g, err := compiled(everything, raw)
 		if err != nil && !errors.Is(err, grammar.ErrNothing) {
 			why[reason(err)]++
 			continue
+		}
+		narrow, err := compiled(schema.Config{}, raw)
+		if (narrow == nil) != (g == nil) {
+			t.Errorf("%s: with other properties there are texts: %v, without them %v", raw, g != nil, err)
 		}
 		oracle, err := validator(raw)
 		if err != nil {
 			t.Fatalf("%s: %v", raw, err)
 		}
-		var a *grammar.Automaton
-		if g != nil {
-			if a, err = grammar.NewAutomaton(g, grammartest.Bytes()); err != nil {
-				t.Fatalf("%s: %v", raw, err)
-			}
-		}
+		a, fewer := automaton(t, g), automaton(t, narrow)
 		supported++
 		for _, v := range docs {
 			ok, sure := false, true
@@ -149,6 +165,11 @@ func TestSmallSchemasAllowWhatIsValid(t *testing.T) {
 			}
 			if ok != want {
 				t.Errorf("%s: %v is allowed: %v, valid: %v", raw, quoted(v), ok, want)
+			}
+			if fewer != nil && !want {
+				if ok, _ := (&reader{a: fewer, order: order(raw)}).allows(v); ok {
+					t.Errorf("%s: %v is not valid, and allowed by default", raw, quoted(v))
+				}
 			}
 		}
 	}

@@ -10,6 +10,8 @@ type Format struct {
 	Kind  string // "json", "json-schema", "regex" or "gbnf", as in package constrain
 	Text  string // the schema, the expression or the rules
 	Param string // the field that asks for it, for errors
+	// Blanks and Others widen "json" and "json-schema", as in package schema.
+	Blanks, Others bool
 }
 
 // maxWords bounds the texts that an answer may be one of.
@@ -24,7 +26,7 @@ func (o *object) set(f *Format, kind, name, text string) {
 		o.fail(name, "is given beside %s, want one format", f.Param)
 		return
 	}
-	*f = Format{kind, text, o.at + name}
+	f.Kind, f.Text, f.Param = kind, text, o.at+name
 }
 
 // format reads a format of OpenAI's API: schema is the field of a schema, or of the object that has
@@ -91,7 +93,14 @@ func (o *object) guided(f *Format) {
 			s.set(f, "json", "json_object", "")
 		}
 		s.refuse("structural_tag", "this server cannot enforce tags")
-		s.refuse("disable_any_whitespace", "this server always allows blanks between the tokens of JSON")
+		if p := s.optionalBoolean("disable_any_whitespace"); p != nil {
+			if f.Blanks = !*p; *p {
+				s.unsupported("disable_any_whitespace", "is true: this server allows up to two blanks between the tokens of JSON")
+			}
+		}
+		if p := s.optionalBoolean("disable_additional_properties"); p != nil {
+			f.Others = !*p
+		}
 		defer o.take(s)
 	}
 	for _, x := range in {

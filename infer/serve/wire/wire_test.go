@@ -131,7 +131,7 @@ func TestBadFieldsAreRefusedByName(t *testing.T) {
 		`"modalities":["text","audio"]`: "modalities", `"response_format":{"type":"xml"}`: "response_format.type",
 		`"response_format":{"type":"json_schema"}`: "response_format.json_schema", `"response_format":{"type":"json_schema","json_schema":{}}`: "response_format.json_schema.schema",
 		`"response_format":{"type":"json_object"},"guided_regex":"a"`: "response_format.type", `"structured_outputs":{"regex":"a","json_object":true}`: "structured_outputs.regex",
-		`"guided_choice":[]`: "guided_choice", `"guided_choice":[1]`: "guided_choice", `"guided_choice":"a"`: "guided_choice", `"structured_outputs":{"structural_tag":{"x":1}}`: "structured_outputs.structural_tag",
+		`"guided_choice":[]`: "guided_choice", `"guided_choice":[1]`: "guided_choice", `"guided_choice":"a"`: "guided_choice", `"structured_outputs":{"structural_tag":{"x":1}}`: "structured_outputs.structural_tag", `"structured_outputs":{"disable_any_whitespace":true}`: "structured_outputs.disable_any_whitespace",
 		`"response_format":{}`: "response_format.type", `"guided_regex":1`: "guided_regex", `"min_tokens":3`: "min_tokens",
 		`"prediction":"x"`: "prediction", `"prediction":{"content":"x"}`: "prediction.type", `"prediction":{"type":"tree","content":"x"}`: "prediction.type",
 		`"prediction":{"type":"content"}`: "prediction.content", `"prediction":{"type":"content","content":1}`: "prediction.content",
@@ -281,8 +281,13 @@ func TestFormatsOfEveryDialect(t *testing.T) {
 		`"structured_outputs":{"regex":"a"}`:           {Kind: "regex", Text: "a", Param: "structured_outputs.regex"},
 		`"structured_outputs":{"choice":["a"]}`:        {Kind: "gbnf", Text: `root ::= "a"`, Param: "structured_outputs.choice"},
 		`"structured_outputs":{"json_object":true}`:    {Kind: "json", Param: "structured_outputs.json_object"},
-		`"grammar":"root ::= x"`:                       {Kind: "gbnf", Text: "root ::= x", Param: "grammar"},
-		`"json_schema":` + schema:                      {Kind: "json-schema", Text: schema, Param: "json_schema"},
+		`"structured_outputs":{"json":` + schema + `,"disable_any_whitespace":false,"disable_additional_properties":false}`: {
+			Kind: "json-schema", Text: schema, Param: "structured_outputs.json", Blanks: true, Others: true,
+		},
+		`"structured_outputs":{"disable_any_whitespace":false,"disable_additional_properties":false},"response_format":{"type":"json_object"}`: {Kind: "json", Param: "response_format.type", Blanks: true, Others: true},
+		`"structured_outputs":{"json":` + schema + `,"disable_additional_properties":true}`:                                                    {Kind: "json-schema", Text: schema, Param: "structured_outputs.json"},
+		`"grammar":"root ::= x"`:  {Kind: "gbnf", Text: "root ::= x", Param: "grammar"},
+		`"json_schema":` + schema: {Kind: "json-schema", Text: schema, Param: "json_schema"},
 	} {
 		if got := parseChat(t, ","+fields).Format; got != want {
 			t.Errorf("%s: %+v, want %+v", fields, got, want)

@@ -25,7 +25,7 @@ func TestFormatsAreCounted(t *testing.T) {
 		{`{"type":"string","pattern":"^(\\n\"|x)*$","minLength":2000}`, []string{strings.Repeat("\n\"", 1000), strings.Repeat("x", 4000)}, []string{strings.Repeat("x", 1999), strings.Repeat("\n\"", 999)}},
 	} {
 		b := grammar.NewBuilder()
-		e, err := schema.Compile(b, []byte(x.schema))
+		e, err := schema.Config{}.Compile(b, []byte(x.schema))
 		if err != nil {
 			t.Errorf("%s: %v", x.schema, err)
 			continue
@@ -55,7 +55,7 @@ func TestLengthsOfFormats(t *testing.T) {
 		"relative-json-pointer", "time", "uri", "uri-reference", "uri-template", "uuid",
 	} {
 		for _, bound := range []string{`"maxLength":1000000`, `"minLength":200`} {
-			if _, err := schema.Compile(grammar.NewBuilder(), fmt.Appendf(nil, `{"type":"string","format":%q,%s}`, f, bound)); err != nil {
+			if _, err := (schema.Config{}).Compile(grammar.NewBuilder(), fmt.Appendf(nil, `{"type":"string","format":%q,%s}`, f, bound)); err != nil {
 				t.Errorf("%s, %s: %v", f, bound, err)
 			}
 		}

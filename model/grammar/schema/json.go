@@ -6,19 +6,23 @@ import (
 	"talf/model/grammar"
 )
 
-// Any adds the grammar of JSON values of any type (RFC 8259) to b. Between tokens there may be a
-// space, or a line end and an indentation of at most maxIndent blanks: more would let an answer go
-// on without an end. There is none before and after the value. Escaped surrogates come in pairs.
-func Any(b *grammar.Builder) grammar.Expr { return newWriter(b).any() }
+// Any adds the grammar of JSON values of any type (RFC 8259) to b. Between tokens there may be two
+// blanks, line ends among them, or with Blanks a space, or a line end and an indentation of at most
+// maxIndent blanks: more would let an answer go on without an end. There is none before and after the
+// value. Escaped surrogates come in pairs.
+func (c Config) Any(b *grammar.Builder) grammar.Expr { return c.newWriter(b).any() }
 
 // Object adds the grammar of JSON objects with any members.
-func Object(b *grammar.Builder) grammar.Expr { return NewSet(b).Object() }
+func (c Config) Object(b *grammar.Builder) grammar.Expr { return c.NewSet(b).Object() }
 
-// maxIndent bounds the blanks at the beginning of a line.
-const maxIndent = 40
+const (
+	maxBlanks = 2  // between tokens
+	maxIndent = 40 // at the beginning of a line
+)
 
 // A writer adds the parts of JSON to a builder, each once.
 type writer struct {
+	c     Config
 	b     *grammar.Builder
 	value grammar.Expr // any value; 0 until it is asked for
 	made  bool
@@ -42,10 +46,13 @@ func set(ranges ...byte) (s grammar.ByteSet) {
 	return s
 }
 
-func newWriter(b *grammar.Builder) *writer {
-	w := &writer{b: b, multiple: map[decimal]*grammar.DFA{}}
-	w.space = b.Alt(b.Empty(), b.Text(" "),
-		b.Seq(b.Text("\n"), b.Repeat(b.Bytes(set(' ', ' ', '\t', '\t')), 0, maxIndent)))
+func (c Config) newWriter(b *grammar.Builder) *writer {
+	w := &writer{c: c, b: b, multiple: map[decimal]*grammar.DFA{}}
+	w.space = b.Repeat(b.Bytes(set(' ', ' ', '\n', '\n', '\t', '\t')), 0, maxBlanks)
+	if c.Blanks {
+		w.space = b.Alt(b.Empty(), b.Text(" "),
+			b.Seq(b.Text("\n"), b.Repeat(b.Bytes(set(' ', ' ', '\t', '\t')), 0, maxIndent)))
+	}
 	digit := b.Bytes(set('0', '9'))
 	w.digits = b.Repeat(digit, 1, grammar.Unbounded)
 	w.integer = b.Seq(b.Optional(b.Text("-")),

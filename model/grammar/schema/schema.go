@@ -18,8 +18,20 @@ import (
 	"talf/model/grammar"
 )
 
+// A Config widens what is written to more of what is valid. What a model may go on with without end or invent,
+// weak models do, so that the zero value leaves it out.
+type Config struct {
+	// Blanks allows lines with indentation between tokens; otherwise there are at most two blanks.
+	Blanks bool
+	// Others allows properties with any name in objects that name some, if additionalProperties is
+	// not given, which JSON Schema takes for true; otherwise they have no others, unless minProperties asks for them.
+	Others bool
+}
+
 // Compile adds the values that a schema allows to b.
-func Compile(b *grammar.Builder, text []byte) (grammar.Expr, error) { return NewSet(b).Compile(text) }
+func (c Config) Compile(b *grammar.Builder, text []byte) (grammar.Expr, error) {
+	return c.NewSet(b).Compile(text)
+}
 
 // A Set compiles schemas of one grammar, which share what they have in common and the bound on
 // the work.
@@ -29,7 +41,7 @@ type Set struct {
 }
 
 // NewSet returns a set of no schemas for b.
-func NewSet(b *grammar.Builder) *Set { return &Set{w: newWriter(b)} }
+func (c Config) NewSet(b *grammar.Builder) *Set { return &Set{w: c.newWriter(b)} }
 
 // Object adds objects with any members.
 func (s *Set) Object() grammar.Expr {

@@ -18,9 +18,11 @@ import (
 
 func TestMain(m *testing.M) { os.Exit(leak.Main(m.Run)) }
 
-func compile(text string) (*grammar.Grammar, error) {
+func compile(text string) (*grammar.Grammar, error) { return compileAs(schema.Config{}, text) }
+
+func compileAs(c schema.Config, text string) (*grammar.Grammar, error) {
 	b := grammar.NewBuilder()
-	e, err := schema.Compile(b, []byte(text))
+	e, err := c.Compile(b, []byte(text))
 	if err != nil {
 		return nil, err
 	}
@@ -115,6 +117,88 @@ func TestEveryTextOfASchemaIsReached(t *testing.T) {
 		slices.Sort(c.want)
 		if err != nil || !slices.Equal(got, c.want) {
 			t.Errorf("%s: %q, %v, want %q", c.schema, got, err, c.want)
+		}
+	}
+}
+
+// An object that names some of its properties has no others, unless the schema says so, or the one who asks.
+func TestObjectsHaveNoInventedProperties(t *testing.T) {
+	for _, c := range []struct {
+		schema string
+		others bool // of the one who asks
+		yes    string
+		no     string // texts, separated by blanks
+	}{
+		{`{"properties":{"a":{"const":1}}}`, false, `{"a":1} {}`, `{"x":1} {"a":1,"x":2} {"a":1,"a":1}`},
+		{`{"properties":{"a":{"const":1}}}`, true, `{"a":1} {} {"x":1} {"a":1,"x":2}`, `{"a":2} {"a":1,"a":1}`},
+		{`{"properties":{"a":{"const":1}},"additionalProperties":true}`, false, `{"a":1} {} {"x":1} {"a":1,"x":2}`, `{"a":2}`},
+		{`{"properties":{"a":{"const":1}},"additionalProperties":{"const":2}}`, false, `{"a":1} {"a":1,"x":2}`, `{"a":1,"x":3}`},
+		{`{"required":["a"]}`, false, `{"a":{"x":1}} {"a":null}`, `{} {"a":1,"x":2}`},
+		{`{"properties":{"a":{"properties":{"b":{"const":1}}}}}`, false, `{"a":{"b":1}} {"a":{}}`, `{"a":{"x":1}} {"a":{"b":1},"x":1}`},
+		{`{"items":{"properties":{"b":{"const":1}}}}`, false, `[{"b":1},{}]`, `[{"x":1}]`},
+		{`{"allOf":[{"properties":{"a":{"const":1}}},{"properties":{"b":{"const":2}}}]}`, false, `{"a":1,"b":2} {"b":2}`, `{"b":2,"x":1}`},
+		{`{"allOf":[{"properties":{"a":{"const":1}}},{"additionalProperties":{"enum":[1,2]}}]}`, false, `{"a":1} {"a":1,"x":2} {"x":1}`, `{"x":3}`},
+		{`{"anyOf":[{"properties":{"a":{"const":1}},"required":["a"]},{"properties":{"b":{"const":2}}}]}`, false, `{"a":1} {"b":2} {}`, `{"a":1,"b":2} {"x":1}`},
+		{`{"properties":{"a":{"const":1}},"patternProperties":{"^x":{"const":2}}}`, false, `{"a":1} {"x":2} {"a":1,"xy":2}`, `{"y":2}`},
+		{`{"properties":{"a":{"const":1}},"propertyNames":{"pattern":"^[ax]$"}}`, false, `{"a":1}`, `{"x":1}`},
+		// Without others there would be too few.
+		{`{"properties":{"a":{"const":1},"b":false},"required":["a"],"minProperties":2}`, false, `{"a":1,"x":1}`, `{"a":1} {"a":1,"b":1}`},
+		// Nothing is named, so that nothing is invented.
+		{`{"type":"object"}`, false, `{} {"x":1}`, `1`},
+		{`{"propertyNames":{"const":"x"}}`, false, `{} {"x":1}`, `{"y":1}`},
+		{`{"enum":[{"a":1,"x":2}],"properties":{"a":{}}}`, false, `{"a":1,"x":2}`, `{"a":1}`},
+	} {
+		g, err := compileAs(schema.Config{Others: c.others}, c.schema)
+		if err != nil {
+			t.Errorf("%s: %v", c.schema, err)
+			continue
+		}
+		a, err := grammar.NewAutomaton(g, grammartest.Bytes())
+		if err != nil {
+			t.Fatal(err)
+		}
+		for want, texts := range map[bool]string{true: c.yes, false: c.no} {
+			for text := range strings.FieldsSeq(texts) {
+				if s := a.Read(a.Start(), []byte(text)); (s != nil && s.Accepting()) != want {
+					t.Errorf("%s, others %v: %s is allowed: %v", c.schema, c.others, text, !want)
+				}
+			}
+		}
+	}
+}
+
+// Between tokens there are at most two blanks; or, for those who ask, a space, or a line with its indentation.
+func TestBlanksBetweenTokensAreFew(t *testing.T) {
+	for _, c := range []struct {
+		blanks bool
+		text   string
+		want   bool
+	}{
+		{false, `{"a":1}`, true},
+		{false, `{"a": 1}`, true},
+		{false, "{\n \"a\":\t 1 \n}", true},
+		{false, `{  "a"  :  1  }`, true},
+		{false, `{   "a":1}`, false},
+		{false, "{\n  \"a\":1}", false},
+		{false, `{"a":   1}`, false},
+		{false, ` {"a":1}`, false},
+		{false, `{"a":1} `, false},
+		{true, `{"a":1}`, true},
+		{true, "{\n        \"a\": 1\n}", true},
+		{true, `{  "a":1}`, false},
+	} {
+		for _, text := range []string{`{"properties":{"a":{"const":1}},"type":"object"}`, `{"const":{"a":1}}`, `{}`} {
+			g, err := compileAs(schema.Config{Blanks: c.blanks}, text)
+			if err != nil {
+				t.Fatal(err)
+			}
+			a, err := grammar.NewAutomaton(g, grammartest.Bytes())
+			if err != nil {
+				t.Fatal(err)
+			}
+			if s := a.Read(a.Start(), []byte(c.text)); (s != nil && s.Accepting()) != c.want {
+				t.Errorf("%s, blanks %v: %q is allowed: %v", text, c.blanks, c.text, !c.want)
+			}
 		}
 	}
 }

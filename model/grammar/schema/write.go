@@ -203,7 +203,7 @@ func (c *compiler) object(s *shape) (grammar.Expr, error) {
 	}
 	names := all.list
 	w, b := c.w, c.w.b
-	other, err := c.others(s, names) // which finds mistakes in patterns, too
+	other, loose, err := c.others(s, names) // which finds mistakes in patterns, too
 	if err != nil {
 		return 0, err
 	}
@@ -231,6 +231,9 @@ func (c *compiler) object(s *shape) (grammar.Expr, error) {
 				return b.Alt(), nil
 			}
 		}
+	}
+	if loose && c.closed(s, len(fields)) {
+		other = other[1:]
 	}
 	m := members{w: w, s: s, fields: fields, other: other, made: map[memberKey]grammar.Expr{}}
 	m.counted = s.minProps > needed || s.maxProps != grammar.Unbounded
@@ -330,8 +333,15 @@ func (m *members) rest(lo, hi int, first bool) grammar.Expr {
 	return b.Alt(end, some)
 }
 
-// others are the properties without a name in s, by the patterns that their names match.
-func (c *compiler) others(s *shape, names []string) ([]grammar.Expr, error) {
+// closed reports whether objects have no properties but those that are named, or match a pattern. fields are
+// how many named ones they may have.
+func (c *compiler) closed(s *shape, fields int) bool {
+	return !c.w.c.Others && fields >= max(1, s.minProps) &&
+		!slices.ContainsFunc(s.objects, func(v *value) bool { return v.get("additionalProperties") != nil })
+}
+
+// others are the properties without a name in s, by the patterns that their names match; the first match none if loose.
+func (c *compiler) others(s *shape, names []string) (out []grammar.Expr, loose bool, _ error) {
 	w, b := c.w, c.w.b
 	var patterns []string
 	for _, v := range s.objects {
@@ -344,14 +354,13 @@ func (c *compiler) others(s *shape, names []string) ([]grammar.Expr, error) {
 		}
 	}
 	if len(patterns) > maxPatterns {
-		return nil, tooManyPatterns(s.at)
+		return nil, false, tooManyPatterns(s.at)
 	}
 	for _, p := range patterns {
 		if _, err := c.automaton(p); err != nil {
-			return nil, err
+			return nil, false, err
 		}
 	}
-	var out []grammar.Expr
 	for bits := range 1 << len(patterns) {
 		matches := func(p string) bool { return bits>>slices.Index(patterns, p)&1 != 0 }
 		cj := c.valueOf(s, func(*value) *value { return nil }, matches)
@@ -363,11 +372,11 @@ func (c *compiler) others(s *shape, names []string) ([]grammar.Expr, error) {
 			d, err := c.keys(s, names)
 			for _, p := range patterns {
 				if err != nil {
-					return nil, err
+					return nil, false, err
 				}
 				var m *grammar.DFA
 				if m, err = c.automaton(p); err != nil {
-					return nil, err
+					return nil, false, err
 				}
 				if matches(p) {
 					d, err = b.And(d, m)
@@ -376,7 +385,7 @@ func (c *compiler) others(s *shape, names []string) ([]grammar.Expr, error) {
 				}
 			}
 			if err != nil {
-				return nil, err
+				return nil, false, err
 			}
 			if d.Empty() {
 				continue
@@ -385,11 +394,12 @@ func (c *compiler) others(s *shape, names []string) ([]grammar.Expr, error) {
 		}
 		x, err := c.expr(cj)
 		if err != nil {
-			return nil, err
+			return nil, false, err
 		}
+		loose = loose || bits == 0
 		out = append(out, b.Seq(key, w.space, b.Text(":"), w.space, x))
 	}
-	return out, nil
+	return out, loose, nil
 }
 
 // keys is the automaton of the names that an object may use besides those given.
