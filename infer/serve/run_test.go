@@ -26,10 +26,13 @@ import (
 )
 
 // run serves c until the returned function is called, which waits for the end.
-func run(t *testing.T, c *core, l serve.Listener) (address string, stop func() error) {
+func run(t *testing.T, c *core, l serve.Listener, change ...func(*serve.Config)) (address string, stop func() error) {
 	t.Helper()
 	conf := serve.Default()
 	conf.Names = []string{"tiny"}
+	for _, f := range change {
+		f(&conf)
+	}
 	s, err := serve.New(c, conf)
 	if err != nil {
 		t.Fatal(err)

@@ -166,6 +166,11 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 			}
 		}
 	}()
+	// A request with two lengths, as may be meant to smuggle another past a proxy, is the last of its connection
+	// (RFC 9112, section 6.1). net/http has dropped the length that chunks override, or in HTTP/1.0 the encoding.
+	if r.TransferEncoding != nil || !r.ProtoAtLeast(1, 1) {
+		w.Header().Set("Connection", "close")
+	}
 	// The last response of this connection left its deadline, which "100 Continue" would miss.
 	out.extend()
 	// Not http.Server.ReadTimeout: that would also end a stream that takes longer to write. The
