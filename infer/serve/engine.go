@@ -293,6 +293,13 @@ func (e *Engine) Submit(ctx context.Context, j Job) (Answer, *refuse.Error) {
 	o := decode.Options{
 		Method: m.spec, Sample: j.Request.Sample, MaxTokens: e.Context() - len(j.Prompt), Stop: j.Request.Stop, IgnoreEOS: j.Request.IgnoreEOS,
 	}
+	ends := slices.Clone(j.Request.StopIDs)
+	if !j.Request.IgnoreEOS {
+		ends = slices.Concat(e.c.Shape.EOS, ends)
+	}
+	if o.Sample.MinTokens > 0 {
+		o.Sample.Held = ends
+	}
 	predicting := j.Prediction != nil && !j.Request.Draft.Off
 	var mk *draft.Maker
 	mk, o.Verify = m.at(o.Sample.Temperature, !predicting)
@@ -331,11 +338,7 @@ func (e *Engine) Submit(ctx context.Context, j Job) (Answer, *refuse.Error) {
 		req.Top = min(j.Request.Top, e.c.Shape.Vocab)
 	}
 	if len(j.Request.StopIDs) > 0 {
-		req.EOS = j.Request.StopIDs
-		if !req.NoEOS {
-			req.EOS = append(slices.Clone(e.c.Shape.EOS), req.EOS...)
-		}
-		req.NoEOS = false
+		req.EOS, req.NoEOS = ends, false
 	}
 	req.Tenant = j.Tenant
 	var rounds *trace.Buffer

@@ -247,6 +247,7 @@ func TestTrialParametersWithMethods(t *testing.T) {
 		{"stop", func(q *servetest.Question) { q.Stop = []string{"zzz", "o", "e", "a"} }},
 		{"stop across tokens", func(q *servetest.Question) { q.Stop = []string{q.Prompt} }}, // replaced by a part of the answer below
 		{"stop_token_ids", func(q *servetest.Question) { q.StopIDs = nil }},                 // replaced below, too
+		{"min_tokens", func(q *servetest.Question) { q.Sample.MinTokens = 9 }},              // with stop_token_ids
 		{"max_tokens", func(q *servetest.Question) { q.MaxTokens = 3 }},
 		{"logprobs", func(q *servetest.Question) { q.Logprobs = true }},
 		{"top_logprobs", and(sampled, func(q *servetest.Question) { q.Logprobs, q.Top = true, 20 })},
@@ -273,7 +274,7 @@ func TestTrialParametersWithMethods(t *testing.T) {
 			case "stop across tokens":
 				said := []rune(base.Choices[0].Text)
 				q.Stop = []string{string(said[len(said)/3 : len(said)/3+6])}
-			case "stop_token_ids":
+			case "stop_token_ids", "min_tokens":
 				before.Logprobs = true
 				said := plainly(t, o, before).Choices[0].Tokens
 				q.StopIDs = o.Tokens(t, said[len(said)/2].Text)

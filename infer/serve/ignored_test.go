@@ -207,3 +207,40 @@ func TestAnswersInventNoProperties(t *testing.T) {
 		}
 	}
 }
+
+// No token ends an answer before min_tokens, whatever drafts; the first one that may come is drawn as ever.
+func TestAnswersHaveTheirMinTokens(t *testing.T) {
+	parts := servetest.Default()
+	parts.Methods, parts.Loop.Global = []string{"goose:N=8", "pld"}, false
+	url := servetest.Start(t, servetest.Setup{Dir: talftest.ChatModel(t), Parts: parts}).URL
+	first := map[string]string{}
+	for _, method := range []string{"ar", "goose:N=8", "pld"} {
+		for _, least := range []int{0, 1, 7} {
+			for _, temperature := range []string{"0", "1"} {
+				// Wherever token 300 may come, it does.
+				status, _, b := do(t, "POST", url+"/v1/completions", fmt.Sprintf(`{"prompt":"Once upon","max_tokens":30,"min_tokens":%d,"stop_token_ids":[300],"logit_bias":{"300":100},"ignore_eos":true,"seed":4,"temperature":%s,"talf":{"method":%q}}`, least, temperature, method))
+				if status != 200 {
+					t.Fatalf("%d %s", status, b)
+				}
+				var got struct {
+					Choices []struct {
+						Text   string
+						Finish string `json:"finish_reason"`
+					}
+					Usage struct {
+						Completion int `json:"completion_tokens"`
+					}
+				}
+				if err := json.Unmarshal([]byte(b), &got); err != nil || got.Usage.Completion != least+1 || got.Choices[0].Finish != "stop" {
+					t.Errorf("%s, at least %d: %v %s", method, least, err, b)
+				}
+				key := fmt.Sprint(least, temperature)
+				if text := got.Choices[0].Text; first[key] == "" {
+					first[key] = text
+				} else if text != first[key] {
+					t.Errorf("%s, at least %d: %q, want %q", method, least, text, first[key])
+				}
+			}
+		}
+	}
+}

@@ -34,6 +34,10 @@ type Params struct {
 	PresencePenalty  float64 `json:",omitzero"`
 	// LogitBias is added to the logits of tokens, each named once.
 	LogitBias []Bias `json:",omitzero"`
+
+	// Held are tokens that do not come before the answer has MinTokens, unless nothing else can: those that end it.
+	MinTokens int     `json:",omitzero"`
+	Held      []int32 `json:",omitzero"`
 }
 
 // A Bias is added to the logit of a token.
@@ -65,6 +69,14 @@ func (p Params) Validate() error {
 		return fmt.Errorf("frequency penalty is %v, want a number", p.FrequencyPenalty)
 	case !finite32(p.PresencePenalty):
 		return fmt.Errorf("presence penalty is %v, want a number", p.PresencePenalty)
+	}
+	if p.MinTokens < 0 {
+		return fmt.Errorf("min-tokens is %d, want at least 0", p.MinTokens)
+	}
+	for _, id := range p.Held {
+		if id < 0 {
+			return fmt.Errorf("token %d is held back, want an id of at least 0", id)
+		}
 	}
 	named := make(map[int32]bool, len(p.LogitBias))
 	for _, b := range p.LogitBias {
@@ -118,7 +130,7 @@ type Sampler struct {
 	allow []uint64 // bit set of the tokens that may come; nil: all
 	ends  []int32  // these may come if end says so, whatever allow says
 	end   bool
-	kept  []float32 // their logits
+	kept  []float32 // logits of these, or of the tokens that are held back
 }
 
 // New returns a sampler for an answer to a prompt of the given number of tokens, which begin every
@@ -205,7 +217,7 @@ func (s *Sampler) restrict() {
 // Plain reports whether there is no bias, no penalty and no restriction: the most likely token is
 // that of the model's own logits.
 func (s *Sampler) Plain() bool {
-	return s.allow == nil && s.p.RepetitionPenalty == 1 && s.p.FrequencyPenalty == 0 && s.p.PresencePenalty == 0 && len(s.p.LogitBias) == 0
+	return s.allow == nil && s.p.MinTokens == 0 && s.p.RepetitionPenalty == 1 && s.p.FrequencyPenalty == 0 && s.p.PresencePenalty == 0 && len(s.p.LogitBias) == 0
 }
 
 // Argmax returns the lowest id of the largest logit after bias and penalties, which is all that
@@ -236,7 +248,35 @@ func (s *Sampler) adjust(logits []float32, context [][]int32) []float32 {
 	if s.allow != nil {
 		s.restrict()
 	}
+	s.hold(context)
 	return s.row
+}
+
+// hold takes out the tokens that are held back, if the answer is too short for them and others are left.
+func (s *Sampler) hold(context [][]int32) {
+	left := s.p.MinTokens + s.prompt
+	for _, ids := range context {
+		left -= len(ids)
+	}
+	if left <= 0 || len(s.p.Held) == 0 {
+		return
+	}
+	inf := float32(math.Inf(-1))
+	s.kept = s.kept[:0]
+	for _, id := range s.p.Held {
+		if int(id) < len(s.row) {
+			s.kept = append(s.kept, s.row[id])
+			s.row[id] = inf
+		}
+	}
+	if rows().Max(s.row) > inf {
+		return
+	}
+	for _, id := range slices.Backward(s.p.Held) { // of one that is named twice the first time counts
+		if int(id) < len(s.row) {
+			s.row[id], s.kept = s.kept[len(s.kept)-1], s.kept[:len(s.kept)-1]
+		}
+	}
 }
 
 // mark returns the set of tokens seen, emptied.

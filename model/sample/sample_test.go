@@ -48,6 +48,11 @@ func reference(p Params, logits []float32, prompt int, context []int32) []float6
 		}
 		x[id] = float64(l)
 	}
+	if held := slices.Compact(slices.Sorted(slices.Values(p.Held))); len(context) < prompt+p.MinTokens && len(held) < len(x) {
+		for _, id := range held {
+			x[id] = math.Inf(-1)
+		}
+	}
 	for i := range x {
 		x[i] /= p.Temperature
 	}
@@ -150,6 +155,12 @@ func TestAgreesWithTheReferenceChain(t *testing.T) {
 		}
 		for _, id := range r.Perm(n)[:r.IntN(min(n, 4))] {
 			p.LogitBias = append(p.LogitBias, Bias{int32(id), 5 * r.NormFloat64()})
+		}
+		if r.IntN(3) == 0 {
+			p.MinTokens = r.IntN(6)
+			for range r.IntN(n + 2) {
+				p.Held = append(p.Held, r.Int32N(int32(n)))
+			}
 		}
 		got, want := make([]float32, n), reference(p, logits, prompt, ctx)
 		New(p, prompt).Dist(got, logits, ctx[:cut], ctx[cut:])

@@ -71,8 +71,11 @@ func (o *object) length(name string, to *int) {
 	}
 }
 
-// done ends the reading of a request. What nothing has asked for is ignored, and the answer says so.
+// done ends the reading of a request, with what is between its fields. What nothing has asked for is ignored, and the answer says so.
 func (o *object) done(r *Request) (*Request, *refuse.Error) {
+	if r.MaxTokens > 0 && r.Sample.MinTokens > r.MaxTokens {
+		o.fail("min_tokens", "is %d, want at most the %d that the answer may have", r.Sample.MinTokens, r.MaxTokens)
+	}
 	r.Ignored = append(r.Ignored, o.unread()...)
 	for i, name := range r.Ignored {
 		if len(name) > maxIgnoredBytes {
@@ -153,7 +156,9 @@ func (o *object) shared(hottest float64) *Request {
 	}
 	r.Prediction = o.prediction()
 	o.guided(&r.Format)
-	o.refuse("min_tokens", "this server does not hold back the end of an answer", "0")
+	if n, ok := o.integer("min_tokens", 0, math.MaxInt32); ok {
+		r.Sample.MinTokens = int(n)
+	}
 	o.refuse("use_beam_search", "this server does not search with beams")
 	o.additions()
 	o.refuse("allowed_token_ids", "this server does not restrict tokens")

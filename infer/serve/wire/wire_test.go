@@ -132,7 +132,7 @@ func TestBadFieldsAreRefusedByName(t *testing.T) {
 		`"response_format":{"type":"json_schema"}`: "response_format.json_schema", `"response_format":{"type":"json_schema","json_schema":{}}`: "response_format.json_schema.schema",
 		`"response_format":{"type":"json_object"},"guided_regex":"a"`: "response_format.type", `"structured_outputs":{"regex":"a","json_object":true}`: "structured_outputs.regex",
 		`"guided_choice":[]`: "guided_choice", `"guided_choice":[1]`: "guided_choice", `"guided_choice":"a"`: "guided_choice", `"structured_outputs":{"structural_tag":{"x":1}}`: "structured_outputs.structural_tag", `"structured_outputs":{"disable_any_whitespace":true}`: "structured_outputs.disable_any_whitespace",
-		`"response_format":{}`: "response_format.type", `"guided_regex":1`: "guided_regex", `"min_tokens":3`: "min_tokens",
+		`"response_format":{}`: "response_format.type", `"guided_regex":1`: "guided_regex", `"min_tokens":-1`: "min_tokens", `"min_tokens":5,"max_tokens":4`: "min_tokens",
 		`"prediction":"x"`: "prediction", `"prediction":{"content":"x"}`: "prediction.type", `"prediction":{"type":"tree","content":"x"}`: "prediction.type",
 		`"prediction":{"type":"content"}`: "prediction.content", `"prediction":{"type":"content","content":1}`: "prediction.content",
 		`"prediction":{"type":"content","content":[1]}`:                            "prediction.content[0]",

@@ -49,6 +49,12 @@ func (o *Oracle) Tokens(t testing.TB, text string) []int32 {
 // given as tokens.
 func (o *Oracle) Answer(ctx context.Context, q *Question) (*Answer, error) {
 	opt := decode.Options{Method: "ar", Sample: q.Sample, MaxTokens: q.MaxTokens, Stop: q.Stop, IgnoreEOS: q.IgnoreEOS, Format: q.Format}
+	if opt.Sample.MinTokens > 0 {
+		opt.Sample.Held = q.StopIDs
+		if !q.IgnoreEOS {
+			opt.Sample.Held = slices.Concat(o.model.Spec().EOS, q.StopIDs)
+		}
+	}
 	prompt := chat.Prompt{Text: q.Prompt, Special: true}
 	if q.Chat {
 		record, err := json.Marshal(map[string]any{"messages": []map[string]string{{"role": "user", "content": q.Prompt}}})

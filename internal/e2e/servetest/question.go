@@ -86,6 +86,7 @@ func Draw(rng *rand.Rand, stock []string, most int) Question {
 	sometimes(4, func() { q.Stop = []string{" the", "and the", "e", ".", "=", "\n", "er"}[rng.IntN(3):][:1+rng.IntN(4)] })
 	sometimes(8, func() { q.StopIDs = []int32{rng.Int32N(demo.VocabSize), rng.Int32N(300)} })
 	sometimes(2, func() { q.IgnoreEOS = true })
+	sometimes(5, func() { q.Sample.MinTokens = 1 + rng.IntN(q.MaxTokens) })
 	sometimes(2, func() { q.Logprobs, q.Top = true, rng.IntN(6) })
 	sometimes(3, func() { q.Format = DrawFormat(rng) })
 	if !q.Chat && !q.Logprobs {
@@ -163,6 +164,7 @@ func (q *Question) Body(w *Way) []byte {
 	set("stop", q.Stop, q.Stop != nil)
 	set("stop_token_ids", q.StopIDs, q.StopIDs != nil)
 	set("ignore_eos", true, q.IgnoreEOS)
+	set("min_tokens", p.MinTokens, p.MinTokens > 0)
 	switch q.Format.Kind {
 	case constrain.JSON:
 		b["response_format"] = map[string]string{"type": "json_object"}
