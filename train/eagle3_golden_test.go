@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"math"
+	"strings"
 	"testing"
 
 	"talf/compute"
@@ -243,20 +244,23 @@ func TestTrainingTimeTestAgreesWithTheReference(t *testing.T) {
 			ce := f64s(t, nodes, "ttt_ce") // [steps][B][T−1]
 			for _, c := range []struct{ kind, spec string }{
 				{"eagle", "eagle3:mask=eagle"},
-				{"token", "eagle3"},
+				{"token", "eagle3:mask=token"},
 				{"speculators", "eagle3:mask=speculators,outside=renorm,decay=1,steps=3"},
 			} {
 				run := r.build(t, q, c.spec)
 				want := r.losses.TTT[c.kind]
-				n := func(i int) float64 {
-					switch c.kind {
-					case "eagle":
-						return float64(r.seqs * r.pad)
-					case "token":
-						return float64(run.rows(0))
+				per := func(run *eagle3Run) func(i int) float64 {
+					return func(i int) float64 {
+						switch c.kind {
+						case "eagle":
+							return float64(r.seqs * r.pad)
+						case "token":
+							return float64(run.rows(0))
+						}
+						return float64(run.rows(i))
 					}
-					return float64(run.rows(i))
 				}
+				n := per(run)
 				run.run(t, n)
 				sum := 0.0
 				for k := range run.terms {
@@ -271,6 +275,21 @@ func TestTrainingTimeTestAgreesWithTheReference(t *testing.T) {
 					near(t, fmt.Sprintf("%s: the loss of step %d", c.kind, k), got, want.PerStep[k])
 				}
 				near(t, c.kind+": the loss", float64(run.total.Scalar()), sum)
+				if len(want.Total) != 7 {
+					t.Fatalf("%s: %d losses of whole runs, want those of 1 to 7 steps", c.kind, len(want.Total))
+				}
+				for i, want := range want.Total {
+					whole := r.build(t, q, fmt.Sprintf("%s,steps=%d", strings.TrimSuffix(c.spec, ",steps=3"), i+1))
+					n := per(whole)
+					whole.run(t, n)
+					got := float64(whole.total.Scalar())
+					if c.kind == "speculators" {
+						for k := range whole.terms {
+							got -= whole.entropy(k, n(k)) // the weights are 1
+						}
+					}
+					near(t, fmt.Sprintf("%s: the loss of %d steps", c.kind, i+1), got, want)
+				}
 				if _, ok := grads.Tensor(c.kind + ".fc.weight"); ok {
 					run.gradients(t, grads, c.kind)
 				}

@@ -32,7 +32,7 @@ func dynatreeMethod() Method {
 				spec.Float("stop", c.Stop, spec.Below(0, 1), "the same for the depth gate (ρstop)"),
 				spec.Float("deep", c.Deep, spec.Below(0, 1), "probability above which a path continues beyond D0 (ρdeep)"),
 				spec.Int("W", 10, 1, 1024, "answers, or rounds, of history"),
-				spec.Float("a", 0.7, spec.Closed(0, 1), "acceptance that history aims at (a*)"),
+				spec.Float("a", 0.7, spec.Closed(0, shape.MaxDepth), "acceptance that history aims at (a*): tokens a round over D0+2, which may exceed 1 where paths go beyond D0"),
 				spec.Float("etaD", 1, spec.Closed(0, 100), "step by which it changes D0"),
 				spec.Float("etah", 0.05, spec.Closed(0, 100), "step by which it changes high and deep"),
 				spec.Switch("breadth", true, "off: Bmid children everywhere"),

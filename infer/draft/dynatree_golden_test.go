@@ -318,6 +318,29 @@ func TestDynaTreesAreTheAuthors(t *testing.T) {
 	}
 }
 
+// A path stops at the larger of two probabilities: in every recording that has both, at ρstop. With their
+// values exchanged the trees are the same, and then it is τ that counts.
+func TestThresholdsOfDynaTreesMayBeExchanged(t *testing.T) {
+	rounds := 0
+	for _, r := range dynaRuns(t) {
+		if r.Class != "depth" && r.Class != "history" {
+			continue
+		}
+		if r.Args.Tau >= r.Args.Stop {
+			t.Errorf("%s: τ is %v and ρstop %v: exchanging them shows nothing new", r.Name, r.Args.Tau, r.Args.Stop)
+		}
+		r.Args.Tau, r.Args.Stop = r.Args.Stop, r.Args.Tau
+		n, err := r.follow(r.spec())
+		if err != nil {
+			t.Errorf("%s, %s, %s: %v", r.Name, r.Mode, r.spec(), err)
+		}
+		rounds += n
+	}
+	if rounds != 482 {
+		t.Errorf("%d rounds agree, want 482", rounds)
+	}
+}
+
 // What the recordings can tell apart: each of these differences makes some run disagree.
 func TestRecordingsCatchOtherDynaTrees(t *testing.T) {
 	runs := dynaRuns(t)

@@ -37,7 +37,7 @@ func TestBadDynaTreesAreRefused(t *testing.T) {
 		"dynatree:root=257":          "root is 257, want 0..256",
 		"dynatree:set=columns":       `set is "columns", want paper or rows`,
 		"dynatree:W=0":               "W is 0, want 1..1024",
-		"dynatree:a=1.5":             "a is 1.5, want 0..1",
+		"dynatree:a=65":              "a is 65, want 0..64",
 		"dynatree:etaD=-1":           "etaD is -1, want 0..100",
 		"dynatree:etah=Inf":          "etah is Inf, want 0..100", // times nothing is no number
 		"dynatree:history=sometimes": "want answers, rounds or off",
@@ -111,7 +111,7 @@ func TestHistoryMovesTheDepth(t *testing.T) {
 }
 
 func TestHistoryOffChangesNothing(t *testing.T) {
-	for _, spec := range []string{"dynatree:history=off", "dynatree:rows,etaD=0,etah=0", "dynatree:etaD=0,etah=0"} {
+	for _, spec := range []string{"dynatree:a=1.2,history=off", "dynatree:rows,etaD=0,etah=0", "dynatree:etaD=0,etah=0"} {
 		d, _, err := draft.New(spec)
 		if err != nil {
 			t.Fatal(err)

@@ -165,15 +165,19 @@ func TestHistoryMovesOnceAnAnswer(t *testing.T) {
 		t.Errorf("at what it aims at %+v, want %+v", got, low)
 	}
 	for _, x := range []struct {
-		tokens int // of a thousand rounds, which have 7000 at most
-		moves  bool
-	}{{4165, true}, {4235, false}, {5565, false}, {5635, true}} { // 0.595, 0.605, 0.795, 0.805
-		h := search.NewHistory(search.HistoryConfig{Window: 10, Want: 0.7, StepD: 1, Step: 0.05}, c)
+		want   float64
+		tokens int // of a thousand rounds, which have 7000 at most while paths end at D0
+		moves  float64
+	}{
+		{0.7, 4165, -1}, {0.7, 4235, 0}, {0.7, 5565, 0}, {0.7, 5635, 1}, // 0.595, 0.605, 0.795, 0.805
+		{1.2, 7665, -1}, {1.2, 7735, 0}, {1.2, 9065, 0}, {1.2, 9135, 1}, // 1.095, 1.105, 1.295, 1.305
+	} {
+		h := search.NewHistory(search.HistoryConfig{Window: 10, Want: x.want, StepD: 1, Step: 0.05}, c)
 		for range 5 {
 			h.Add(x.tokens, 1000)
 		}
-		if moved := h.State() != start; moved != x.moves {
-			t.Errorf("an acceptance of %v moves the parameters: %v, want %v", float64(x.tokens)/7000, moved, x.moves)
+		if moved := h.State().D0 - start.D0; moved != x.moves {
+			t.Errorf("an acceptance of %v moves the depth by %v, want %v where %v is aimed at", float64(x.tokens)/7000, moved, x.moves, x.want)
 		}
 	}
 	if got := add(20, 0, 0); got != low || len(h.Rates()) != 10 {
