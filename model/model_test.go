@@ -123,6 +123,11 @@ const tolerance = 2e-4
 
 func close32(t testing.TB, what string, got, want []float32) {
 	t.Helper()
+	within(t, what, got, want, tolerance)
+}
+
+func within(t testing.TB, what string, got, want []float32, tolerance float64) {
+	t.Helper()
 	if len(got) != len(want) {
 		t.Fatalf("%s: %d values, want %d", what, len(got), len(want))
 	}
