@@ -28,8 +28,8 @@ func newBenchPerplexity(a *app) *cobra.Command {
 		Use:   "perplexity --model DIR --text FILE",
 		Short: "Measure what types of weights cost in accuracy",
 		Long: `Perplexity has a model predict every token of a text and compares types of weights with
-the first one. The text is split into windows that do not overlap. If the model has a
-beginning-of-sequence token, every window begins with it.`,
+the first one. The text is split into windows that do not overlap. If the tokenizer
+begins texts with a token, such as BOS, every window begins with it.`,
 		Example: "  talf bench perplexity --model DIR --text FILE --dtype f32,bf16,q8",
 		Args:    cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {

@@ -36,39 +36,35 @@ func TextPerplexity(ctx context.Context, name string, m *model.Model, tok *token
 	if window == 0 {
 		window = min(1024, m.Spec().MaxPos)
 	}
-	return MeasurePerplexity(ctx, name, m, ids, window, m.Spec().BOS)
+	before, _ := tok.Added()
+	return MeasurePerplexity(ctx, name, m, ids, window, before)
 }
 
 // MeasurePerplexity splits ids into windows of the given length, of which the last may be
-// shorter, and has m predict every token of a window but the first from those before it. If
-// bos is not negative, every window begins with it and all tokens of ids are predicted.
-func MeasurePerplexity(ctx context.Context, name string, m *model.Model, ids []int32, window int, bos int32) (Perplexity, error) {
+// shorter, and has m predict every token of a window but the first from those before it. Every
+// window begins with the tokens before, such as BOS, which are not predicted: if there are any,
+// all tokens of ids are.
+func MeasurePerplexity(ctx context.Context, name string, m *model.Model, ids []int32, window int, before []int32) (Perplexity, error) {
 	p := Perplexity{Model: name}
 	v := m.Spec().Vocab
-	if window < 2 || window > m.Spec().MaxPos {
-		return p, fmt.Errorf("windows of %d tokens, want 2 to max_position_embeddings = %d", window, m.Spec().MaxPos)
+	given := max(1, len(before)) // tokens of a window that are not predicted
+	if window <= given || window > m.Spec().MaxPos {
+		return p, fmt.Errorf("windows of %d tokens, want %d to max_position_embeddings = %d", window, given+1, m.Spec().MaxPos)
 	}
-	step := window
-	if bos >= 0 {
-		step--
-	}
+	step := window - len(before)
 	row := make([]float32, v)
 	var in []int32
 	for at := 0; at < len(ids); at += step {
-		in = in[:0]
-		if bos >= 0 {
-			in = append(in, bos)
-		}
-		in = append(in, ids[at:min(len(ids), at+step)]...)
-		if len(in) < 2 {
+		in = append(append(in[:0], before...), ids[at:min(len(ids), at+step)]...)
+		if len(in) <= given {
 			break
 		}
-		nll, err := windowNLL(ctx, m, in, row)
+		nll, err := windowNLL(ctx, m, in, given, row)
 		if err != nil {
 			return p, err
 		}
 		p.NLL += nll
-		p.Tokens += len(in) - 1
+		p.Tokens += len(in) - given
 		p.Windows++
 	}
 	if p.Tokens == 0 {
@@ -79,8 +75,8 @@ func MeasurePerplexity(ctx context.Context, name string, m *model.Model, ids []i
 	return p, nil
 }
 
-// windowNLL returns the sum of −log p of in[1:]. row is scratch [Vocab].
-func windowNLL(ctx context.Context, m *model.Model, in []int32, row []float32) (float64, error) {
+// windowNLL returns the sum of −log p of in[given:]. row is scratch [Vocab].
+func windowNLL(ctx context.Context, m *model.Model, in []int32, given int, row []float32) (float64, error) {
 	s := m.NewSeqOf(len(in))
 	defer s.Close()
 	const chunk = 256 // bounds the memory of logits
@@ -91,7 +87,7 @@ func windowNLL(ctx context.Context, m *model.Model, in []int32, row []float32) (
 		if err != nil {
 			return 0, err
 		}
-		for r := range n {
+		for r := max(0, given-1-i); r < n; r++ {
 			o.ReadLogits(row, r)
 			sum -= math.Log(sample.Prob(row, in[i+r+1]))
 		}
