@@ -32,6 +32,19 @@ func LoadTokenizer(dir string, m *model.Model) (*tokenizer.Tokenizer, error) {
 	return t, nil
 }
 
+// Tokenizer loads the tokenizer of dir, which splits texts as pre names unless it is empty, and tells warn what
+// is odd about it.
+func Tokenizer(dir, pre string, warn func(string)) (*tokenizer.Tokenizer, error) {
+	t, err := tokenizer.LoadAs(dir, pre)
+	if err != nil {
+		return nil, err
+	}
+	for _, w := range t.Warnings() {
+		warn(w)
+	}
+	return t, nil
+}
+
 // CheckTokenizer reports a tokenizer of dir with tokens that m does not know.
 func CheckTokenizer(dir string, t *tokenizer.Tokenizer, m *model.Model) error {
 	if v := m.Spec().Vocab; t.VocabSize() > v {

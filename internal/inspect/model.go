@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"talf/checkpoints"
+	"talf/internal/limits"
 	"talf/internal/units"
 	"talf/model"
 	"talf/model/arch"
@@ -38,22 +39,23 @@ type Model struct {
 	// MissingWindow is the window that published models of this shape have, if this one has none; 0: nothing is missing.
 	MissingWindow int `json:"window_missing,omitempty"`
 	// KVElements are the numbers that memory holds of a position in a layer: keys and values of all heads.
-	KVElements int     `json:"kv_elements"`
-	Latent     int     `json:"kv_latent,omitempty"`        // elements of the latent that keys and values are made of; 0: they are kept
-	Recurrent  int     `json:"recurrent_layers,omitempty"` // layers without keys and values
-	State      int     `json:"state_elements,omitempty"`   // numbers that memory holds of a sequence in all of them
-	Tied       bool    `json:"tied_embeddings"`
-	BOS        int32   `json:"bos"` // -1: none
-	EOS        []int32 `json:"eos"`
-	Tokenizer  bool    `json:"tokenizer"` // whether there is a tokenizer.json, or a tokenizer in a GGUF file
-	Tensors    int     `json:"tensors"`
-	Parameters int64   `json:"parameters"`
-	Bytes      int64   `json:"bytes"`                      // of the weights
-	Types      string  `json:"types"`                      // of the weights, sorted and separated by spaces
-	DraftVocab int     `json:"draft_vocabulary,omitempty"` // tokens that a head predicts; 0: all
-	Eagle3     *Eagle3 `json:"eagle3,omitempty"`
-	MTP        bool    `json:"mtp,omitempty"`  // the files hold a multi-token prediction module
-	GGUF       bool    `json:"gguf,omitempty"` // whether it is a GGUF file
+	KVElements int      `json:"kv_elements"`
+	Latent     int      `json:"kv_latent,omitempty"`        // elements of the latent that keys and values are made of; 0: they are kept
+	Recurrent  int      `json:"recurrent_layers,omitempty"` // layers without keys and values
+	State      int      `json:"state_elements,omitempty"`   // numbers that memory holds of a sequence in all of them
+	Tied       bool     `json:"tied_embeddings"`
+	BOS        int32    `json:"bos"` // -1: none
+	EOS        []int32  `json:"eos"`
+	Tokenizer  bool     `json:"tokenizer"`          // whether there is a tokenizer.json, or a tokenizer in a GGUF file
+	Warnings   []string `json:"warnings,omitempty"` // of a GGUF file's tokenizer
+	Tensors    int      `json:"tensors"`
+	Parameters int64    `json:"parameters"`
+	Bytes      int64    `json:"bytes"`                      // of the weights
+	Types      string   `json:"types"`                      // of the weights, sorted and separated by spaces
+	DraftVocab int      `json:"draft_vocabulary,omitempty"` // tokens that a head predicts; 0: all
+	Eagle3     *Eagle3  `json:"eagle3,omitempty"`
+	MTP        bool     `json:"mtp,omitempty"`  // the files hold a multi-token prediction module
+	GGUF       bool     `json:"gguf,omitempty"` // whether it is a GGUF file
 	// Rounded are the matrices of a GGUF file whose values the type q8 rounds.
 	Rounded []string `json:"rounded_to_q8,omitempty"`
 	// Kept are those whose integers the type q4 keeps.
@@ -98,9 +100,14 @@ func OpenModel(dir string) (*Model, error) {
 	if m.Kind == "model" {
 		m.MissingWindow = missingWindow(s)
 	}
-	m.Tokenizer = gguf.Has(dir, "tokenizer.json") || gguf.Is(dir) && gguf.Has(dir, "tokenizer.model")
+	m.Tokenizer = gguf.Has(dir, "tokenizer.json")
 	m.count(set)
 	if gguf.Is(dir) {
+		for _, name := range []string{"tokenizer.json", "tokenizer.model"} {
+			if _, warnings, err := gguf.ReadAs(dir, name, "", limits.TokenizerBytes); err == nil {
+				m.Tokenizer, m.Warnings = true, warnings
+			}
+		}
 		m.GGUF, m.Rounded = true, quantize.Rounded(set)
 		m.Kept = slices.Sorted(maps.Keys(model.Kept(set)))
 		return m, nil
@@ -184,6 +191,9 @@ func (m *Model) String() string {
 			where = "the file"
 		}
 		p.printf("warning       %s sets no sliding window, but published models of this shape have one of %d positions: after longer texts, talf computes something else than they do\n", where, w)
+	}
+	for _, w := range m.Warnings {
+		p.printf("warning       %s\n", w)
 	}
 	p.printf("tokens        bos %d, eos %v\n", m.BOS, m.EOS)
 	if c := m.Checkpoint; c != nil {

@@ -61,6 +61,7 @@ begins texts with a token, such as BOS, every window begins with it.`,
 	cli.CountVar(f, &o.limit, "limit", 0, "most tokens of the text (0: all)")
 	threadsVar(f, &o.machine.threads)
 	o.machine.precision(f)
+	preVar(f, &o.machine.pre)
 	o.printing.flags(f)
 	return c
 }

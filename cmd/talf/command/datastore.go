@@ -11,11 +11,11 @@ import (
 
 	"talf/checkpoints"
 	"talf/data/corpus"
+	"talf/infer/decode"
 	"talf/infer/lookup/datastore"
 	"talf/internal/cli"
 	"talf/internal/durable"
 	"talf/internal/inspect"
-	"talf/model/tokenizer"
 	"talf/preprocess"
 	"talf/preprocess/samples"
 )
@@ -37,7 +37,7 @@ what the model will write, the better; the model's own answers are best.`,
 func newDatastoreBuild(a *app) *cobra.Command {
 	c := preprocess.Default()
 	c.MaxLen = math.MaxInt32 // documents are not cut
-	var dir string
+	var dir, pre string
 	var asJSON bool
 	var talk chatOptions
 	cmd := &cobra.Command{
@@ -59,7 +59,7 @@ only the tokenizer's files. The file takes 8 bytes per token, building it about 
 			if err := talk.check(); err != nil {
 				return err
 			}
-			f, err := a.buildDatastore(cmd.Context(), c, dir, talk)
+			f, err := a.buildDatastore(cmd.Context(), c, dir, pre, talk)
 			if err != nil {
 				return err
 			}
@@ -68,6 +68,7 @@ only the tokenizer's files. The file takes 8 bytes per token, building it about 
 	}
 	f := cmd.Flags()
 	f.StringVar(&dir, "model", "", "directory of the tokenizer and the chat template")
+	preVar(f, &pre)
 	f.Var((*cli.Files)(&c.Files), "data", "input file, or a directory of them (may be repeated)")
 	f.StringVar(&c.Out, "out", "", "file to write")
 	loadFlags(f, &c.Load)
@@ -77,7 +78,7 @@ only the tokenizer's files. The file takes 8 bytes per token, building it about 
 	return cmd
 }
 
-func (a *app) buildDatastore(ctx context.Context, c preprocess.Config, dir string, talk chatOptions) (*inspect.Datastore, error) {
+func (a *app) buildDatastore(ctx context.Context, c preprocess.Config, dir, pre string, talk chatOptions) (*inspect.Datastore, error) {
 	began := time.Now()
 	out, err := durable.Create(c.Out)
 	if err != nil {
@@ -87,7 +88,7 @@ func (a *app) buildDatastore(ctx context.Context, c preprocess.Config, dir strin
 	if found, err := checkpoints.Find(dir); err == nil {
 		dir = found
 	}
-	tok, err := tokenizer.Load(dir)
+	tok, err := decode.Tokenizer(dir, pre, a.warn)
 	if err != nil {
 		return nil, err
 	}

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"math"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -107,4 +108,43 @@ func TestAGGUFFileTakesHeadsOfOtherWeights(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "q8")
 	talftest.OK(t, "", "quantize", "--model", other, "--out", dir)
 	talftest.Run(t, "", append(args, dir)...).Refuses(t, 1, "another target")
+}
+
+// A file that does not say how its tokenizer splits texts is warned of by whatever loads it, and --pre says it.
+func TestPre(t *testing.T) {
+	f := gguftest.Tiny(3)
+	whole := f.Write(t, "whole.gguf")
+	f.Drop("tokenizer.ggml.pre")
+	file := f.Write(t, "x.gguf")
+	text := talftest.Write(t, filepath.Join(t.TempDir(), "text.txt"), "the cat\n\nin the hat\n")
+	const line = `{"text": "the 1234 cats\n\n  in"}`
+	want := talftest.OK(t, line, "tokenize", "--model", whole)
+	for _, args := range [][]string{
+		{"tokenize"},
+		{"generate", "--prompt", "the", "--max-tokens", "2"},
+		{"preprocess", "--data", text, "--out", filepath.Join(t.TempDir(), "a")},
+		{"datastore", "build", "--data", text, "--out", filepath.Join(t.TempDir(), "b")},
+		{"bench", "perplexity", "--text", text, "--dtype", "f32"},
+		{"inspect", "data", text},
+	} {
+		args = append(args, "--model", file)
+		guessed := talftest.Run(t, line, args...)
+		if guessed.Code != 0 || !strings.Contains(guessed.Err, "tokenizer.ggml.pre") || !strings.Contains(guessed.Err, "--pre") {
+			t.Errorf("%v: %+v, want a warning", args, guessed)
+		}
+		if i := slices.Index(args, "--out"); i >= 0 {
+			args[i+1] += "2"
+		}
+		named := talftest.Run(t, line, append(args, "--pre", "llama-bpe")...)
+		if named.Code != 0 || strings.Contains(named.Err, "--pre") {
+			t.Errorf("%v: %+v, want no warning", args, named)
+		}
+		if args[0] == "tokenize" && (named.Out != want || guessed.Out == want) {
+			t.Errorf("ids %s, as named %s, want %s", guessed.Out, named.Out, want)
+		}
+	}
+	if out := talftest.OK(t, "", "inspect", file); !strings.Contains(out, "warning       "+file) {
+		t.Errorf("inspect writes no warning:\n%s", out)
+	}
+	talftest.Run(t, line, "tokenize", "--model", file, "--pre", "none").Refuses(t, 1, "none", "--pre", "llama-bpe")
 }

@@ -10,6 +10,7 @@ import (
 
 	"talf/checkpoints"
 	"talf/data/corpus"
+	"talf/infer/decode"
 	"talf/internal/cli"
 	"talf/internal/inspect"
 	"talf/model/tokenizer"
@@ -76,6 +77,7 @@ it, rows of shards are shown as token ids.`,
 	f.BoolVar(&stats, "stats", false, "show statistics of shards instead of samples")
 	f.StringVar(&vocab, "draft-vocab", "", "with --stats: how much of text and labels a draft vocabulary covers, as for train")
 	f.StringVar(&o.dir, "model", "", "directory of the tokenizer, the chat template and config.json")
+	preVar(f, &o.pre)
 	cli.CountVar(f, &o.n, "n", o.n, "number of samples to show")
 	f.Uint64Var(&o.seed, "seed", 0, "seed for choosing samples at random (0: the first ones)")
 	f.StringVar(&o.color, "color", o.color, "auto, always or never")
@@ -100,6 +102,7 @@ type inspection struct {
 	conf  preprocess.Config
 	talk  chatOptions
 	dir   string
+	pre   string // how the tokenizer splits texts
 	n     int
 	seed  uint64
 	color string
@@ -125,7 +128,7 @@ func (o *inspection) inspect(ctx context.Context, a *app, path string) (*samples
 			dir = found
 		}
 		var err error
-		if tok, err = tokenizer.Load(dir); err != nil {
+		if tok, err = decode.Tokenizer(dir, o.pre, a.warn); err != nil {
 			return nil, err
 		}
 	}

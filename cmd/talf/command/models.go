@@ -24,8 +24,9 @@ type machineOptions struct {
 	device    devices.Name
 	actBits   devices.ActBits
 	actPlanes devices.ActPlanes
-	trainBF16 bool // training multiplies in bfloat16, which the CPU cannot
-	trainBLAS bool // and may use a library, of which the CPU has none
+	pre       string // how the tokenizer splits texts
+	trainBF16 bool   // training multiplies in bfloat16, which the CPU cannot
+	trainBLAS bool   // and may use a library, of which the CPU has none
 }
 
 // defaultMachine returns the options that apply unless a command's flags change them.
@@ -42,6 +43,7 @@ func (o *machineOptions) flags(f *pflag.FlagSet) {
 	f.BoolVar(&o.AllowNonFinite, "allow-nonfinite", false, "load a model although weights are NaN, infinite or too large for --dtype")
 	o.precision(f)
 	f.Var(&o.actPlanes, "act-planes", devices.PlanesHelp)
+	preVar(f, &o.pre)
 }
 
 // precision adds the flags that say how keys, values and activations are rounded.
@@ -53,6 +55,11 @@ func (o *machineOptions) precision(f *pflag.FlagSet) {
 // threadsVar adds --threads.
 func threadsVar(f *pflag.FlagSet, threads *int) {
 	cli.CountVar(f, threads, "threads", 0, "CPU threads (0: one for each core that talf doctor reports)")
+}
+
+// preVar adds --pre.
+func preVar(f *pflag.FlagSet, pre *string) {
+	f.StringVar(pre, "pre", "", "how the tokenizer of a GGUF file splits texts: a name as in tokenizer.ggml.pre, such as llama-bpe or qwen2 (default: as the file says)")
 }
 
 // dtypeHelp is the help of --dtype in commands that load a model.
@@ -98,7 +105,7 @@ func openWithTokenizer(log *slog.Logger, dir string, o *machineOptions) (*model.
 	if err != nil {
 		return nil, nil, nil, err
 	}
-	tok, tokErr := tokenizer.Load(dir)
+	tok, tokErr := decode.Tokenizer(dir, o.pre, func(w string) { log.Warn(w) })
 	decode.GiveBack()
 	undo := decode.CollectEarly()
 	m, closeModel, err := openModelAs(log, dir, o)

@@ -33,6 +33,7 @@ func (o *placement) flags(f *pflag.FlagSet) {
 	f.BoolVar(&o.cublas, "cublas", true, "on a CUDA device, let cuBLAS compute large products where it is found")
 	f.Var(&o.DType, "dtype", dtypeHelp())
 	f.Var(&o.actPlanes, "act-planes", devices.PlanesHelp)
+	preVar(f, &o.pre)
 }
 
 // open loads a copy of the model in dir onto every device and reports what computes it. The
@@ -94,7 +95,7 @@ func (a *app) preprocess(ctx context.Context, c preprocess.Config, dir string, o
 	bar := a.progress("preprocess", "tokens")
 	defer bar.End()
 	bad := corpus.BadLines{Log: a.log}
-	in, err := a.labelled(dir, m, &talk, &bad)
+	in, err := a.labelled(dir, on.pre, m, &talk, &bad)
 	if err != nil {
 		return preprocess.Stats{}, err
 	}
@@ -123,12 +124,15 @@ func (a *app) preprocess(ctx context.Context, c preprocess.Config, dir string, o
 	return st, nil
 }
 
-// labelled returns what labels texts with the target m of dir.
-func (a *app) labelled(dir string, m *model.Model, talk *chatOptions, bad *corpus.BadLines) (in preprocess.Inputs, err error) {
+// labelled returns what labels texts with the target m of dir. pre is --pre.
+func (a *app) labelled(dir, pre string, m *model.Model, talk *chatOptions, bad *corpus.BadLines) (in preprocess.Inputs, err error) {
 	if dir, err = checkpoints.FindModel(dir); err != nil {
 		return in, err
 	}
-	tok, err := decode.LoadTokenizer(dir, m)
+	tok, err := decode.Tokenizer(dir, pre, a.warn)
+	if err == nil {
+		err = decode.CheckTokenizer(dir, tok, m)
+	}
 	if err != nil {
 		return in, err
 	}

@@ -8,6 +8,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"talf/checkpoints"
+	"talf/infer/decode"
 	"talf/internal/cli"
 	"talf/model/chat"
 	"talf/model/tokenizer"
@@ -16,6 +17,7 @@ import (
 
 type tokenizeOptions struct {
 	model, template, date string
+	pre                   string // how the tokenizer splits texts
 	noSpecial, decode     bool
 	skipSpecial           bool
 	messages, textOnly    bool
@@ -55,7 +57,7 @@ Other fields and blank lines are ignored. Text must be UTF-8; half of a surrogat
 			if err := o.check(cmd); err != nil {
 				return err
 			}
-			f, err := o.work(cmd.Context())
+			f, err := o.work(cmd.Context(), a.warn)
 			if err != nil {
 				return err
 			}
@@ -68,6 +70,7 @@ Other fields and blank lines are ignored. Text must be UTF-8; half of a surrogat
 	}
 	f := c.Flags()
 	f.StringVar(&o.model, "model", "", "directory with tokenizer.json or tokenizer.model")
+	preVar(f, &o.pre)
 	f.BoolVar(&o.noSpecial, "no-special", false, "leave out the special tokens around a text")
 	f.BoolVar(&o.decode, "decode", false, "turn ids into text")
 	f.BoolVar(&o.skipSpecial, "skip-special", false, "with --decode: leave out special tokens")
@@ -103,14 +106,14 @@ func (o *tokenizeOptions) check(cmd *cobra.Command) error {
 }
 
 // work loads what the options ask for.
-func (o *tokenizeOptions) work(ctx context.Context) (transcode.Func, error) {
+func (o *tokenizeOptions) work(ctx context.Context, warn func(string)) (transcode.Func, error) {
 	dir, err := checkpoints.FindTokenizer(o.model)
 	if err != nil {
 		return nil, fmt.Errorf("model: %w", err)
 	}
 	var tok *tokenizer.Tokenizer
 	if !o.textOnly {
-		if tok, err = tokenizer.Load(dir); err != nil {
+		if tok, err = decode.Tokenizer(dir, o.pre, warn); err != nil {
 			return nil, err
 		}
 	}

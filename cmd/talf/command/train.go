@@ -39,7 +39,8 @@ type trainOptions struct {
 	place            plan.Place
 	label            preprocess.Config // with --online
 	talk             chatOptions
-	keepLabels       int // MiB
+	pre              string // with --online
+	keepLabels       int    // MiB
 	export           string
 	threads          int
 	logKind          string
@@ -168,6 +169,7 @@ func (o *trainOptions) flags(f *pflag.FlagSet) {
 	f.IntVar(&o.window, "window", 256, "with --kind lm: tokens that a prediction sees")
 	f.BoolVar(&o.place.Online, "online", false, "label --data, texts as for preprocess, while training reads them: nothing is stored")
 	labelFlags(f, &o.label, &o.talk)
+	preVar(f, &o.pre)
 	cli.CountVar(f, &o.keepLabels, "keep-labels", 1024, "with --online: MiB of labels that are kept for later epochs and evaluations; others are made again")
 	f.StringVar(&o.export, "export", "", "with --kind lm: write the trained model to this new directory, in bfloat16")
 	f.StringVar(&o.logKind, "log", "", "also log every step in --out for another program: tensorboard (event files)")

@@ -104,7 +104,7 @@ func (a *app) prepareHead(ctx context.Context, o *trainOptions, m *machineOption
 // online returns the set that labels o's texts while training reads it.
 func (a *app) online(ctx context.Context, o *trainOptions, target *model.Model, taps []int) (*data.Set, error) {
 	bad := corpus.BadLines{Log: a.log}
-	in, err := a.labelled(o.model, target, &o.talk, &bad)
+	in, err := a.labelled(o.model, o.pre, target, &o.talk, &bad)
 	if err != nil {
 		return nil, err
 	}
