@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"strings"
 
+	"talf/compute"
 	"talf/model/arch"
 	"talf/model/identity"
 	"talf/model/internal/stored"
@@ -14,15 +15,35 @@ import (
 func (m *Model) Function() *identity.Function {
 	if m.function == nil {
 		f := &identity.Function{
-			Model: IdentityOf(m.spec, m.set), Weights: stored.Name(m.opt.DType, m.opt.kept), KV: lower(m.opt.KV),
+			Model: IdentityOf(m.spec, m.set), Weights: m.Weights(), KV: lower(m.opt.KV),
 			Arithmetic: cmp.Or(m.dev.Arithmetic(), "cpu"),
 		}
 		if rounding := m.dev.Abilities().Rounding; rounding != nil {
-			f.Activations = rounding(m.opt.DType)
+			f.Activations = rounding(m.Products())
 		}
 		m.function = f
 	}
 	return m.function
+}
+
+// Weights names what products with the packed weights compute, in the identity of the function, such as "q8" or "stored".
+func (m *Model) Weights() string {
+	name, _ := stored.Function(m.opt.DType, m.set, m.opt.kept)
+	return name
+}
+
+// Products returns the type whose products the packed weights have: Options' one, or F32 of floating-point numbers that are kept
+// as they are stored.
+func (m *Model) Products() compute.DType {
+	_, as := stored.Function(m.opt.DType, m.set, m.opt.kept)
+	return as
+}
+
+// AsStored reports whether products have the bits of those with the weights as they are stored, or as near to that as the
+// device can.
+func (m *Model) AsStored() bool {
+	own, _ := stored.Function(Stored(m.set, m.dev), m.set, m.opt.kept)
+	return m.Weights() == own
 }
 
 func lower(t interface{ String() string }) string { return strings.ToLower(t.String()) }

@@ -58,7 +58,7 @@ func loadDraft(path string, target *model.Model, tok *tokenizer.Tokenizer, mach 
 	}
 	alone := *mach
 	alone.Layers = 0 // of the target
-	if alone.DType == checkpoints.DType(compute.Q4) && !decode.KeptAsQ4(dir) {
+	if alone.DType == checkpoints.DType(compute.Q4) && !decode.Keeps(dir, target) {
 		alone.DType = checkpoints.Auto // q4 would refuse it
 	}
 	return decode.LoadDraft(dir, target, tok, func(dir string) (*model.Model, error) { return alone.load(dir, target.Device()) })

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"strings"
 
 	"talf/checkpoints"
 	"talf/compute/devices"
@@ -153,7 +152,7 @@ func (a *app) products(copies []*model.Model, library bool) (string, error) {
 		case why != nil:
 			by = "the device's own: " + why.Error()
 		}
-		a.log.Info("labelling", "device", m.Device().Name(), "weights", strings.ToLower(m.Options().DType.String()), "products", by)
+		a.log.Info("labelling", "device", m.Device().Name(), "weights", m.Weights(), "products", by)
 	})
 	if err != nil {
 		err = fmt.Errorf("%w: turn the library off with --cublas=false", err)
