@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -129,6 +130,14 @@ func (s *Server) Run(ctx context.Context, l Listener, ready func(address string)
 	if err != nil {
 		return err // names the address
 	}
+	if secure != nil {
+		ln = tls.NewListener(ln, secure)
+	}
+	return s.serve(ctx, ln, l, shown, ready)
+}
+
+// serve is Run for a listener and the certificate that it shows.
+func (s *Server) serve(ctx context.Context, ln net.Listener, l Listener, shown *certificate, ready func(address string)) error {
 	base, cut := context.WithCancelCause(context.Background())
 	defer cut(nil)
 	h := &http.Server{
@@ -136,9 +145,9 @@ func (s *Server) Run(ctx context.Context, l Listener, ready func(address string)
 		Handler:     s, ReadHeaderTimeout: s.c.HeaderTime, IdleTimeout: 2 * time.Minute, MaxHeaderBytes: 64 * limits.KiB,
 		ErrorLog: slog.NewLogLogger(s.c.Log.Handler(), slog.LevelWarn),
 	}
-	if secure != nil {
-		ln = tls.NewListener(ln, secure)
-	}
+	silent := &silent{conns: map[net.Conn]bool{}}
+	h.ConnState = silent.see
+	h.RegisterOnShutdown(silent.close)
 	ended := make(chan error, 1)
 	go func() { ended <- h.Serve(ln) }()
 	ready(ln.Addr().String())
@@ -152,6 +161,35 @@ func (s *Server) Run(ctx context.Context, l Listener, ready func(address string)
 			return s.stop(h, cut, l.Grace)
 		}
 	}
+}
+
+// silent are the connections on which no request has begun, as browsers keep one ready. http.Server.Shutdown waits five seconds for
+// one of these.
+type silent struct {
+	mu    sync.Mutex
+	conns map[net.Conn]bool // nil: the server stops
+}
+
+func (s *silent) see(c net.Conn, state http.ConnState) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	switch {
+	case state != http.StateNew:
+		delete(s.conns, c)
+	case s.conns == nil:
+		_ = c.Close()
+	default:
+		s.conns[c] = true
+	}
+}
+
+func (s *silent) close() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for c := range s.conns {
+		_ = c.Close() // nothing was written to it
+	}
+	s.conns = nil
 }
 
 // ErrCut is wrapped by the error of a server that stopped before its requests had ended.

@@ -17,6 +17,7 @@ var Clocks = map[string]string{
 	"infer/draft/answers_test.go":              "the clock of an engine whose passes are said to take other times",
 	"infer/serve/bodies_test.go":               "whether a deadline lies ahead; it is a minute or more",
 	"infer/serve/equal_trial_test.go":          "pauses between requests",
+	"infer/serve/framing_test.go":              "a client that bubbles use",
 	"infer/serve/hostile_trial_test.go":        "a limit of minutes for servers that hang",
 	"infer/serve/overload_trial_test.go":       "times are printed; -trial-time is how long to go on",
 	"infer/serve/run_test.go":                  "a certificate is valid for an hour",

@@ -19,15 +19,20 @@ type Net struct{ servers map[string]*listener }
 // Serve serves h until the test ends and returns the URL, without a path.
 func (n *Net) Serve(t testing.TB, h http.Handler) string {
 	t.Helper()
+	s := &httptest.Server{Listener: n.Listen(), Config: &http.Server{Handler: h}}
+	s.Start()
+	t.Cleanup(s.Close)
+	return s.URL
+}
+
+// Listen returns a listener whose address is dialled with Dial.
+func (n *Net) Listen() net.Listener {
 	l := &listener{name: fmt.Sprintf("wire-%d:80", len(n.servers)), calls: make(chan net.Conn), ended: make(chan struct{})}
 	if n.servers == nil {
 		n.servers = map[string]*listener{}
 	}
 	n.servers[l.name] = l
-	s := &httptest.Server{Listener: l, Config: &http.Server{Handler: h}}
-	s.Start()
-	t.Cleanup(s.Close)
-	return s.URL
+	return l
 }
 
 // Dial connects with a server. Addresses of other servers are dialled as ever. It is a DialContext of
