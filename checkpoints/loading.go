@@ -18,7 +18,7 @@ import (
 // A DType is the type in which weights are kept, or Auto. It is a flag value.
 type DType compute.DType
 
-// Auto is the type in which each matrix is stored, or another one that loses nothing; see
+// Auto is the type in which weights are stored, or a faster one that loses nothing; see
 // Loading.Options.
 const Auto DType = 255
 
@@ -90,6 +90,8 @@ type Loading struct {
 	Lazy      bool // pack the weights only when the model first runs
 	// AllowNonFinite loads weights that are NaN, infinite or too large for DType.
 	AllowNonFinite bool
+	// Watch, unless nil, is told how far long work on all the weights is.
+	Watch model.Watch
 }
 
 // A LayersError says why a model cannot have the layers that a Loading asks for.
@@ -104,13 +106,13 @@ func (l Loading) Options(set *safetensors.Set, dev compute.Device) model.Options
 	if l.Rows > 0 {
 		opt.MaxRows = l.Rows
 	}
-	opt.KV, opt.Lazy, opt.AllowNonFinite = compute.DType(l.KV), l.Lazy, l.AllowNonFinite
+	opt.KV, opt.Lazy, opt.AllowNonFinite, opt.Watch = compute.DType(l.KV), l.Lazy, l.AllowNonFinite, l.Watch
 	limited := dev.Abilities().Plan != nil
 	if limited {
 		opt.Positions, opt.LogitRows = l.Positions, l.LogitRows
 	}
 	if opt.DType = compute.DType(l.DType); l.DType == Auto {
-		opt.DType = model.Stored(set, dev)
+		opt.DType = model.Stored(set)
 		// On such a device reading weights takes most of the time, and bf16 loses nothing
 		// here.
 		if opt.DType == compute.F32 && limited && allBF16(set) {
@@ -166,13 +168,13 @@ func FindModel(path string) (string, error) {
 	info, err := os.Stat(path)
 	switch {
 	case os.IsNotExist(err):
-		return "", fmt.Errorf("model directory %s does not exist", path)
+		return "", fmt.Errorf("%s does not exist: want a model (directory or .gguf)", path)
 	case err != nil:
 		return "", err
 	case gguf.Is(path):
 		return path, nil
 	case !info.IsDir():
-		return "", fmt.Errorf("%s is a file: want a model directory with config.json and safetensors, or a GGUF file", path)
+		return "", fmt.Errorf("%s is a file and not GGUF: want a model (directory or .gguf)", path)
 	}
 	dir, err := Find(path)
 	if err != nil {
@@ -183,7 +185,7 @@ func FindModel(path string) (string, error) {
 		if err := arch.HintGGUF(path); err != nil {
 			return "", err
 		}
-		return "", fmt.Errorf("%s has no config.json: want a model directory in Hugging Face layout", path)
+		return "", fmt.Errorf("%s has no config.json: want a model (directory or .gguf), a directory with config.json, *.safetensors and tokenizer.json", path)
 	}
 	return dir, nil
 }

@@ -129,8 +129,8 @@ func TestFindModelSaysWhatIsWrong(t *testing.T) {
 	}
 	for path, want := range map[string]string{
 		filepath.Dir(gguf):           "a GGUF file, such as " + gguf,
-		filepath.Join(empty, "none"): " does not exist",
-		file:                         "is a file: want a model directory",
+		filepath.Join(empty, "none"): " does not exist: want a model (directory or .gguf)",
+		file:                         "is a file and not GGUF: want a model (directory or .gguf)",
 		empty:                        "has no config.json",
 	} {
 		if _, err := FindModel(path); err == nil || !strings.Contains(err.Error(), want) {

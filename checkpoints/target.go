@@ -23,6 +23,8 @@ type Target struct {
 	Dir     string
 	Spec    *arch.Spec
 	Classes []string // "architectures" of its config.json
+	// Watch, unless nil, is told how far reading all weights is, and may end it.
+	Watch model.Watch
 
 	set *safetensors.Set
 }
@@ -54,10 +56,10 @@ func OpenTarget(dir string) (*Target, error) {
 // Close unmaps the weights.
 func (t *Target) Close() error { return t.set.Close() }
 
-// Identity identifies the target's files, all of whose weights it reads.
-func (t *Target) Identity() *identity.Model {
-	m := model.IdentityOf(t.Spec, t.set)
-	return &m
+// Identity identifies the target's files, all of whose weights it reads. It fails only if Watch ends it.
+func (t *Target) Identity() (*identity.Model, error) {
+	m, err := model.IdentityOf(t.Spec, t.set, t.Watch)
+	return &m, err
 }
 
 // Embed returns the embedding, of shape [vocabulary][hidden], as float32 if it is in blocks of a
@@ -183,7 +185,11 @@ func (d *Draft) Import(out string, t *Target, force bool) (*Imported, error) {
 		if err := t.Fits(d); err != nil {
 			return nil, err
 		}
-		tie = identity.To(t.Identity())
+		own, err := t.Identity()
+		if err != nil {
+			return nil, err
+		}
+		tie = identity.To(own)
 		if diff := d.Target.Against(tie.Model.Spec, tie.Base()); diff != nil && !force {
 			return nil, fmt.Errorf("%s: %w", d.Dir, &TiedError{diff})
 		}

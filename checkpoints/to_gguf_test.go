@@ -65,7 +65,7 @@ func TestAHeadTakesTheTokenizerOfAGGUFTarget(t *testing.T) {
 		}
 	}
 	dir := filepath.Join(t.TempDir(), "head")
-	tie := identity.To(tgt.Identity())
+	tie := identity.To(identityOf(t, tgt))
 	if err := head.Write(dir, s, tie, ts...); err != nil {
 		t.Fatal(err)
 	}

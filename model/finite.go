@@ -192,11 +192,7 @@ func (l *loader) look(t arch.Tensor, as compute.DType) {
 	if l.err != nil || l.dry || m.looked {
 		return
 	}
-	packed := m.opt.DType
-	if packed == compute.Stored && as == compute.Blocks && m.opt.kept[t.Name] == compute.NotKept {
-		packed = compute.Q8
-	}
-	err := m.set.Finite(t.Name, flaw.Limit(t.Cols > 0, packed))
+	err := m.set.Finite(t.Name, flaw.Limit(t.Cols > 0, m.opt.DType))
 	if err == nil && as == compute.Q8 {
 		err = m.set.Finite(t.Name+ScaleSuffix, flaw.Infinite)
 	}

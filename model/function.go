@@ -4,46 +4,43 @@ import (
 	"cmp"
 	"strings"
 
-	"talf/compute"
+	"talf/internal/mapped"
 	"talf/model/arch"
 	"talf/model/identity"
 	"talf/model/internal/stored"
 	"talf/model/safetensors"
 )
 
-// Function identifies what the model computes. The first call reads all weights.
+// Function identifies what the model computes. The first call reads all weights, unless Identify has.
 func (m *Model) Function() *identity.Function {
 	if m.function == nil {
-		f := &identity.Function{
-			Model: IdentityOf(m.spec, m.set), Weights: m.Weights(), KV: lower(m.opt.KV),
-			Arithmetic: cmp.Or(m.dev.Arithmetic(), "cpu"),
-		}
-		if rounding := m.dev.Abilities().Rounding; rounding != nil {
-			f.Activations = rounding(m.Products())
-		}
-		m.function = f
+		_ = m.identify(nil) // only who watches ends it
 	}
 	return m.function
 }
 
-// Weights names what products with the packed weights compute, in the identity of the function, such as "q8" or "stored".
-func (m *Model) Weights() string {
-	name, _ := stored.Function(m.opt.DType, m.set, m.opt.kept)
-	return name
+// Identify reads all weights, for Identity and Function. It fails only if Options.Watch ends it.
+func (m *Model) Identify() (err error) {
+	defer mapped.Guard(&err)()
+	return m.identify(m.opt.Watch)
 }
 
-// Products returns the type whose products the packed weights have: Options' one, or F32 of floating-point numbers that are kept
-// as they are stored.
-func (m *Model) Products() compute.DType {
-	_, as := stored.Function(m.opt.DType, m.set, m.opt.kept)
-	return as
-}
-
-// AsStored reports whether products have the bits of those with the weights as they are stored, or as near to that as the
-// device can.
-func (m *Model) AsStored() bool {
-	own, _ := stored.Function(Stored(m.set, m.dev), m.set, m.opt.kept)
-	return m.Weights() == own
+func (m *Model) identify(w Watch) error {
+	if m.function == nil {
+		id, err := IdentityOf(m.spec, m.set, w)
+		if err != nil {
+			return err
+		}
+		f := &identity.Function{
+			Model: id, Weights: stored.Name(m.opt.DType, m.opt.kept), KV: lower(m.opt.KV),
+			Arithmetic: cmp.Or(m.dev.Arithmetic(), "cpu"),
+		}
+		if rounding := m.dev.Abilities().Rounding; rounding != nil {
+			f.Activations = rounding(m.opt.DType)
+		}
+		m.function = f
+	}
+	return nil
 }
 
 func lower(t interface{ String() string }) string { return strings.ToLower(t.String()) }
@@ -62,15 +59,22 @@ func (m *Model) Origin() string {
 }
 
 // IdentityOf identifies the files of a model with the specification spec and the tensors
-// of set, all of which it reads.
-func IdentityOf(spec *arch.Spec, set *safetensors.Set) identity.Model {
-	return identity.Model{Spec: spec.Canonical(), Tensors: set.SHA256(), DerivedFrom: set.Metadata()[MetaSource]}
+// of set, all of which it reads. Only w, which may be nil, makes it fail.
+func IdentityOf(spec *arch.Spec, set *safetensors.Set, w Watch) (identity.Model, error) {
+	hash, err := set.SHA256(func(done, total int64) error {
+		if w == nil {
+			return nil
+		}
+		return w(Identifying, done, total)
+	})
+	return identity.Model{Spec: spec.Canonical(), Tensors: hash, DerivedFrom: set.Metadata()[MetaSource]}, err
 }
 
-// OriginOf returns the Origin of a model with the tensors of set.
-func OriginOf(set *safetensors.Set) string {
+// OriginOf returns the Origin of a model with the tensors of set. Only watch, which SHA256 calls,
+// makes it fail.
+func OriginOf(set *safetensors.Set, watch func(done, total int64) error) (string, error) {
 	if h := set.Metadata()[MetaSource]; h != "" {
-		return h
+		return h, nil
 	}
-	return set.SHA256()
+	return set.SHA256(watch)
 }

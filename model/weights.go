@@ -3,6 +3,7 @@ package model
 import (
 	"fmt"
 	"slices"
+	"sync"
 
 	"talf/compute"
 	"talf/model/arch"
@@ -19,6 +20,9 @@ type loader struct {
 	dry    bool                  // only check that the tensors exist
 	expert int                   // that roles of experts stand for
 	list   map[place]arch.Tensor // tensors of the inventory that have not been taken yet
+
+	mu         sync.Mutex
+	read, size int64 // bytes of matrices that are packed, of all
 }
 
 // A place is a point where the network uses a tensor.
@@ -36,8 +40,22 @@ func newLoader(m *Model, dry bool) *loader {
 	l := &loader{m: m, dry: dry, list: make(map[place]arch.Tensor)}
 	for _, t := range m.spec.Tensors() {
 		l.list[place{t.Role, t.Layer, t.Expert, t.Bias}] = t
+		if t.Cols > 0 {
+			l.size += int64(m.set.Size(t.Name))
+		}
 	}
 	return l
+}
+
+// packed reports bytes as packed to whoever watches. It may be called from several goroutines at once.
+func (l *loader) packed(bytes int) error {
+	if l.m.opt.Watch == nil {
+		return nil
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.read += int64(bytes)
+	return l.m.opt.Watch(Loading, l.read, l.size)
 }
 
 // take returns the tensor of a place, if the model has one there, and marks it as used.
@@ -134,7 +152,10 @@ func (l *loader) rows(t *safetensors.Tensor, dt compute.DType, from, n int) comp
 	off := from * size
 	m := compute.Matrix{
 		Rows: n, Cols: cols, Type: dt, Data: t.Data[off:][:n*size],
-		Done: func(lo, hi int) { l.m.set.Release(t.Name, off+lo, off+hi) },
+		Done: func(lo, hi int) error {
+			l.m.set.Release(t.Name, off+lo, off+hi)
+			return l.packed(hi - lo)
+		},
 	}
 	if dt == compute.Blocks {
 		m.Block = ggml.Blocks(t.DType)

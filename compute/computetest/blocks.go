@@ -1,8 +1,11 @@
 package computetest
 
 import (
+	"bytes"
 	"encoding/binary"
+	"errors"
 	"fmt"
+	"runtime"
 	"sync/atomic"
 
 	"talf/compute"
@@ -81,7 +84,7 @@ func blocksAgree(b *bench) {
 				b.same(what, product(as, m), want)
 				// Stacked with others, in front and behind.
 				var done atomic.Int64
-				m.Done = func(lo, hi int) { done.Add(int64(hi - lo)) }
+				m.Done = func(lo, hi int) error { done.Add(int64(hi - lo)); return nil }
 				got, beside := product(as, other, m, other), product(as, other)
 				m.Done = nil
 				for r := range n {
@@ -94,6 +97,18 @@ func blocksAgree(b *bench) {
 					b.Errorf("%s: %d bytes are reported as packed, want %d", what, done.Load(), len(m.Data))
 				}
 			}
+		}
+		// What reports progress may end it.
+		many := m
+		many.Rows, many.Data = 64*out, bytes.Repeat(m.Data, 64)
+		var calls atomic.Int64
+		stop := errors.New("planted")
+		many.Done = func(int, int) error { calls.Add(1); return stop }
+		if w, err := b.dev.Pack(compute.Q8, many); !errors.Is(err, stop) || w != nil {
+			b.Errorf("packing that Done ends returns %v, %v", w, err)
+		}
+		if n := calls.Load(); n > int64(2*runtime.GOMAXPROCS(0)) { // of one panel a worker, or those of a piece of a device's
+			b.Errorf("%d panels were packed after the end", n)
 		}
 		for what, bad := range map[string]compute.Matrix{
 			"nothing reads": {Rows: out, Cols: in, Type: compute.Blocks, Data: m.Data},

@@ -4,6 +4,7 @@ import (
 	"math"
 
 	"talf/compute"
+	"talf/compute/cpu/kern"
 	"talf/compute/cpu/topology"
 )
 
@@ -11,13 +12,14 @@ import (
 func (d *Device) WeightBytes(as compute.DType, kept compute.Kept, out, in int) int64 {
 	switch as {
 	case compute.BF16, compute.BF16DP:
-		as = compute.BF16
+		return 2 * int64(kern.BF16Len(out, in))
+	case compute.Q8:
+		return int64(kern.Q8Len(out, in))
 	case compute.Q4:
-		if kept == compute.NotKept {
-			as = compute.Q8
-		}
+		b := panels4{in: in}
+		return int64(panels(out)) * int64(b.length(kept))
 	}
-	return int64(panels(out)) * int64(layout{as, kept}.bytes(in))
+	return 4 * int64(kern.PanelLen(out, in))
 }
 
 // KVBytes returns the memory of a store's blocks when all of them have been written.

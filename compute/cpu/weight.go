@@ -3,6 +3,7 @@ package cpu
 import (
 	"fmt"
 	"sync"
+	"sync/atomic"
 
 	"talf/compute"
 	"talf/compute/cpu/kern"
@@ -26,8 +27,7 @@ type packed struct {
 	panels []float32 // [⌈out/32⌉][in][32]
 	half   []uint16  // kern's bfloat16 panels
 	q8     []byte    // kern's q8 panels
-	mixed  *mixed
-	plain  bool   // packed as Stored: panels of floating-point numbers are multiplied by f32 rows
+	q4     *panels4
 	mem    *share // that holds them, or nil
 }
 
@@ -35,7 +35,7 @@ func (w *weight) Out() int { return w.out }
 func (w *weight) In() int  { return w.in }
 
 // Bytes returns the memory that a product reads.
-func (w *weight) Bytes() int { return 4*len(w.panels) + 2*len(w.half) + len(w.q8) + w.mixed.bytes() }
+func (w *weight) Bytes() int { return 4*len(w.panels) + 2*len(w.half) + len(w.q8) + w.q4.bytes() }
 
 // row widens output o to dst [in].
 func (w *weight) row(dst []float32, o int) {
@@ -44,8 +44,8 @@ func (w *weight) row(dst []float32, o int) {
 		kern.UnpackBF16(dst, w.half, o)
 	case w.q8 != nil:
 		kern.UnpackQ8(dst, w.q8, o)
-	case w.mixed != nil:
-		w.mixed.row(dst, o)
+	case w.q4 != nil:
+		w.q4.row(dst, o)
 	default:
 		src := w.panels[o/panel*w.in*panel+o%panel:]
 		for i := range dst {
@@ -62,7 +62,7 @@ func weightOf(op string, w compute.Weight) *weight {
 	return p
 }
 
-// Pack packs parts, stacked, as F32, BF16, BF16DP, Q8, Q4 or Stored.
+// Pack packs parts, stacked, as F32, BF16, BF16DP, Q8 or Q4.
 func (d *Device) Pack(as compute.DType, parts ...compute.Matrix) (compute.Weight, error) {
 	if len(parts) == 0 {
 		return nil, fmt.Errorf("cpu: pack: no matrix")
@@ -95,14 +95,6 @@ func (d *Device) Pack(as compute.DType, parts ...compute.Matrix) (compute.Weight
 		}
 		w.out += m.Rows
 	}
-	var m *mixed
-	if as == compute.Q4 || as == compute.Stored {
-		m = plan(parts, as, w.out, w.in)
-		w.plain = as == compute.Stored
-		if t, ok := m.uniform(); ok {
-			as = t
-		}
-	}
 	switch as {
 	case compute.F32:
 		w.panels, w.mem = hugeAlloc[float32](&d.mem, kern.PanelLen(w.out, w.in))
@@ -111,13 +103,17 @@ func (d *Device) Pack(as compute.DType, parts ...compute.Matrix) (compute.Weight
 		w.half, w.mem = hugeAlloc[uint16](&d.mem, kern.BF16Len(w.out, w.in))
 	case compute.Q8:
 		w.q8, w.mem = hugeAlloc[byte](&d.mem, kern.Q8Len(w.out, w.in))
-	case compute.Q4, compute.Stored:
-		w.mixed = m
-		m.mem, w.mem = hugeAlloc[byte](&d.mem, m.bytes())
+	case compute.Q4:
+		w.q4 = plan4(parts, w.out, w.in)
+		w.q4.mem, w.mem = hugeAlloc[byte](&d.mem, w.q4.bytes())
 	default:
-		return nil, fmt.Errorf("cpu: pack as %v: want F32, BF16, BF16DP, Q8, Q4 or Stored", as)
+		return nil, fmt.Errorf("cpu: pack as %v: want F32, BF16, BF16DP, Q8 or Q4", as)
 	}
-	d.pool.run(&packTask{dst: w.packed, parts: parts, out: w.out, in: w.in}, panels(w.out))
+	t := &packTask{dst: w.packed, parts: parts, out: w.out, in: w.in}
+	d.pool.run(t, panels(w.out))
+	if err := t.ended.Load(); err != nil {
+		return nil, *err
+	}
 	return w, nil
 }
 
@@ -128,29 +124,34 @@ type packTask struct {
 	dst     packed
 	parts   []compute.Matrix
 	out, in int
+	ended   atomic.Pointer[error] // of a part's Done: no more panels are packed
 }
 
 func (t *packTask) run(w *worker, part int) {
 	const step = 256 // a multiple of every format's block of k
-	n := min(kern.Panel, t.out-part*kern.Panel)
-	defer t.done(part*kern.Panel, part*kern.Panel+n)
-	wide, half, q8 := t.panel(part)
-	switch {
-	case t.dst.mixed != nil && t.dst.mixed.layout[part].as == compute.Q4:
-		t.packKept(w, part, n)
-		return
-	case t.dst.mixed != nil && t.dst.mixed.layout[part].as == compute.F16:
-		t.packHalf(part, n)
-		return
-	case q8 != nil && t.stored():
-		t.copyQ8(q8, part, n)
-		return
-	case q8 != nil && (t.dst.mixed != nil || t.inBlocks()):
-		t.packBlocks(q8, w, part, n)
+	if t.ended.Load() != nil {
 		return
 	}
-	if m, row := t.whole(part, n); m != nil && half != nil && m.Type == compute.BF16 {
-		kern.PackBF16Stored(half, m.Data[row*t.in*2:], n, t.in)
+	n := min(kern.Panel, t.out-part*kern.Panel)
+	if t.dst.q4 != nil && t.dst.q4.kind[part] != compute.NotKept {
+		t.pack4(w, part, n)
+		t.done(part*kern.Panel, part*kern.Panel+n)
+		return
+	}
+	q8 := t.q8(part)
+	if q8 != nil && t.stored() {
+		t.copyQ8(q8, part, n)
+		t.done(part*kern.Panel, part*kern.Panel+n)
+		return
+	}
+	if q8 != nil && t.inBlocks() {
+		t.packBlocks(q8, w, part, n)
+		t.done(part*kern.Panel, part*kern.Panel+n)
+		return
+	}
+	if m, row := t.whole(part, n); m != nil && t.dst.half != nil && m.Type == compute.BF16 {
+		kern.PackBF16Stored(t.dst.half[part*kern.BF16PanelLen(t.in):], m.Data[row*t.in*2:], n, t.in)
+		t.done(part*kern.Panel, part*kern.Panel+n)
 		return
 	}
 	buf := w.buf(0, kern.Panel*step)
@@ -158,37 +159,27 @@ func (t *packTask) run(w *worker, part int) {
 		s := min(step, t.in-k)
 		t.each(part, n, func(j int, m *compute.Matrix, row int) { decode(buf[j*step:][:s], m, row, k) })
 		// The packing kernels zero the rest of a last panel that is not full.
-		switch {
-		case wide != nil:
-			kern.PackRows(wide[k*kern.Panel:][:s*kern.Panel], buf, n, s, step)
-		case half != nil:
-			kern.PackBF16(half[kern.BF16PanelLen(k):], buf, n, s, step)
+		switch d := &t.dst; {
+		case d.panels != nil:
+			kern.PackRows(d.panels[(part*t.in+k)*kern.Panel:][:s*kern.Panel], buf, n, s, step)
+		case d.half != nil:
+			kern.PackBF16(d.half[part*kern.BF16PanelLen(t.in)+kern.BF16PanelLen(k):], buf, n, s, step)
 		default:
 			kern.PackQ8(q8[kern.Q8PanelLen(k):], buf, n, s, step)
 		}
 	}
+	t.done(part*kern.Panel, part*kern.Panel+n)
 }
 
-// panel returns the memory of a panel that becomes f32, bfloat16 or q8.
-func (t *packTask) panel(p int) (wide []float32, half []uint16, q8 []byte) {
-	d := &t.dst
+// q8 returns the memory of a panel that becomes q8, or nil.
+func (t *packTask) q8(panel int) []byte {
 	switch {
-	case d.panels != nil:
-		return d.panels[p*t.in*kern.Panel:][:t.in*kern.Panel], nil, nil
-	case d.half != nil:
-		return nil, d.half[p*kern.BF16PanelLen(t.in):][:kern.BF16PanelLen(t.in)], nil
-	case d.q8 != nil:
-		return nil, nil, d.q8[p*kern.Q8PanelLen(t.in):][:kern.Q8PanelLen(t.in)]
+	case t.dst.q8 != nil:
+		return t.dst.q8[panel*kern.Q8PanelLen(t.in):][:kern.Q8PanelLen(t.in)]
+	case t.dst.q4 != nil:
+		return t.dst.q4.panel(panel)
 	}
-	switch u := d.mixed.panel(p); d.mixed.layout[p].as {
-	case compute.F32:
-		return words[float32](u), nil, nil
-	case compute.BF16:
-		return nil, words[uint16](u), nil
-	case compute.Q8:
-		return nil, nil, u
-	}
-	return nil, nil, nil
+	return nil
 }
 
 // each calls f for each output j < n of a panel, with the matrix that it comes from and
@@ -283,7 +274,9 @@ func (t *packTask) done(lo, hi int) {
 		m := &t.parts[i]
 		if from, to := max(lo, 0), min(hi, m.Rows); from < to && m.Done != nil {
 			size := len(m.Data) / m.Rows
-			m.Done(from*size, to*size)
+			if err := m.Done(from*size, to*size); err != nil {
+				t.ended.CompareAndSwap(nil, &err)
+			}
 		}
 		lo, hi = lo-m.Rows, hi-m.Rows
 	}

@@ -149,13 +149,16 @@ func (d *device) pack(w *weight, parts []compute.Matrix) (*weight, error) {
 	if err != nil {
 		return nil, fmt.Errorf("cuda: %w", err)
 	}
-	p := packing{w: w, parts: parts}
+	p := &packing{w: w, parts: parts}
 	const piece = 32 << 20
 	step := max(1, min(w.groups(), piece/(data+scales)))
 	p.data, p.scales = make([]byte, step*data), make([]byte, step*scales)
 	for g := 0; g < w.groups(); g += step {
 		n := min(step, w.groups()-g)
 		p.run(g, n)
+		if err := p.ended.Load(); err != nil {
+			return nil, *err
+		}
 		err := d.upload(w.mem.ptr+uint64(g*data), p.data[:n*data])
 		if err == nil {
 			err = d.upload(w.mem.ptr+uint64(w.groups()*data+g*scales), p.scales[:n*scales])
@@ -172,6 +175,7 @@ type packing struct {
 	w            *weight
 	parts        []compute.Matrix
 	data, scales []byte
+	ended        atomic.Pointer[error] // of a part's Done
 }
 
 // run packs n groups from the g-th on.
@@ -284,7 +288,9 @@ func (p *packing) done(lo, hi int) {
 		m := &p.parts[i]
 		if from, to := max(lo, 0), min(hi, m.Rows); from < to && m.Done != nil {
 			size := len(m.Data) / m.Rows
-			m.Done(from*size, to*size)
+			if err := m.Done(from*size, to*size); err != nil {
+				p.ended.CompareAndSwap(nil, &err)
+			}
 		}
 		lo, hi = lo-m.Rows, hi-m.Rows
 	}

@@ -151,6 +151,9 @@ func (d *Decoder) Request(prompt []int32, seed uint64) (infer.Request, error) {
 
 // trace starts a trace.
 func (d *Decoder) trace(prompt int, seed uint64) (func(infer.Round) error, error) {
+	if err := d.c.Target.Identify(); err != nil {
+		return nil, err
+	}
 	o := &d.c.Options
 	name := o.Verify
 	if name == "" {

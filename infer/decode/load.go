@@ -106,6 +106,9 @@ func loadHead(path string, m *model.Model, force bool, warn func(string)) (*head
 	if medusa.Is(path) {
 		return nil, fmt.Errorf("head: %s has Medusa heads, which only draft: want a head of EAGLE's kind", path)
 	}
+	if err := m.Identify(); err != nil { // with which the head's is compared
+		return nil, err
+	}
 	h, err := checkpoints.LoadHead(path, m, opt)
 	if err != nil {
 		if kind, _ := KindOf(path); kind == LanguageModel {
@@ -188,14 +191,13 @@ func KindOf(path string) (Kind, error) {
 	return OtherWeights, nil
 }
 
-// Keeps reports whether some of a model's matrices are stored in blocks that weights as q4 keep on target's device. It is false
-// for what cannot be opened.
-func Keeps(path string, target *model.Model) bool {
+// KeptAsQ4 reports whether some of a model's matrices are stored in blocks that weights as q4 keep. It is false for what cannot be opened.
+func KeptAsQ4(path string) bool {
 	set, err := openSet(path)
 	if err != nil {
 		return false
 	}
-	kept := model.Kept(set, target.Device())
+	kept := model.Kept(set)
 	return set.Close() == nil && len(kept) > 0
 }
 

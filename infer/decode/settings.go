@@ -87,6 +87,9 @@ func (s *Settings) Against(then *Settings) identity.Differences {
 // Settings returns everything that decides the answers to prompts. It reads the files of the
 // draft method if the text depends on them under the verifier.
 func (d *Decoder) Settings(f Facts) (*Settings, error) {
+	if err := d.c.Target.Identify(); err != nil {
+		return nil, err
+	}
 	o := &d.c.Options
 	s := &Settings{Function: d.c.Target.Function(), Rest: identity.Spec{}}
 	set := func(name string, value any) { s.Rest[name] = mustMarshal(value) }
@@ -125,7 +128,7 @@ func (d *Decoder) Settings(f Facts) (*Settings, error) {
 // An Identified source says which draft model it asks: the function, and the hash of its
 // tokenizer unless that is the target's.
 type Identified interface {
-	Identity() (f *identity.Function, tokenizer string)
+	Identity() (f *identity.Function, tokenizer string, err error)
 }
 
 // drafting identifies the draft model and the contents of the files that the method reads; nil
@@ -153,14 +156,13 @@ func IdentityOf(s infer.Source) (*identity.Function, string, error) {
 	if !ok {
 		return nil, "", fmt.Errorf("the draft model (%T) does not say what it is", s)
 	}
-	f, tokenizer := i.Identity()
-	return f, tokenizer, nil
+	return i.Identity()
 }
 
 // oldSettings is the hash of schema 1.
 func (d *Decoder) oldSettings(f Facts) string {
 	o, m := &d.c.Options, d.c.Target
-	all := []any{m.Origin(), m.Products(), m.Options().KV, cmp.Or(f.ActBits, 16), d.c.Tokenizer.Hash(), o.Sample, f.Seed, o.MaxTokens, o.Stop, o.IgnoreEOS}
+	all := []any{m.Origin(), m.Options().DType, m.Options().KV, cmp.Or(f.ActBits, 16), d.c.Tokenizer.Hash(), o.Sample, f.Seed, o.MaxTokens, o.Stop, o.IgnoreEOS}
 	if v, err := verify.Find(o.Verify); err == nil && !v.Exact {
 		all = append(all, o.Verify, o.Method, f.Head, f.Draft)
 	}

@@ -80,7 +80,12 @@ func NewHead(h *head.Head, prefixes int) *Head {
 }
 
 // Identity identifies the head.
-func (h *Head) Identity() (f *identity.Function, tokenizer string) { return h.m.Function(), "" }
+func (h *Head) Identity() (f *identity.Function, tokenizer string, err error) {
+	if err = h.m.Identify(); err != nil {
+		return nil, "", err
+	}
+	return h.m.Function(), "", nil
+}
 
 // ReleaseKV gives the memory that the head's pool does not use back to the system.
 func (h *Head) ReleaseKV() { h.m.ReleaseKV() }

@@ -57,11 +57,14 @@ func NewLM(m *model.Model, vocab *Vocab, prefixes int) *LM {
 }
 
 // Identity identifies the model, and its tokenizer by a hash.
-func (l *LM) Identity() (f *identity.Function, tokenizer string) {
+func (l *LM) Identity() (f *identity.Function, tokenizer string, err error) {
 	if l.vocab != nil {
 		tokenizer = l.vocab.draft
 	}
-	return l.m.Function(), tokenizer
+	if err = l.m.Identify(); err != nil {
+		return nil, "", err
+	}
+	return l.m.Function(), tokenizer, nil
 }
 
 // ReleaseKV gives the memory that the model's pool does not use back to the system.

@@ -62,7 +62,9 @@ func NewMedusa(h *medusa.Heads) *Medusa {
 }
 
 // Identity identifies the heads.
-func (m *Medusa) Identity() (f *identity.Function, tokenizer string) { return m.m.Function(), "" }
+func (m *Medusa) Identity() (f *identity.Function, tokenizer string, err error) {
+	return m.m.Function(), "", nil
+}
 
 // Match returns how many positions of prompt need not be committed: the hidden state before the last
 // token comes from the target.

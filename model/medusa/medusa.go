@@ -175,7 +175,7 @@ func (h *Heads) pack(name string, rows, cols int) (compute.Weight, error) {
 	}
 	w, err := h.dev.Pack(h.target.Options().DType, compute.Matrix{
 		Rows: rows, Cols: cols, Type: types[t.DType], Data: t.Data,
-		Done: func(lo, hi int) { h.set.Release(name, lo, hi) },
+		Done: func(lo, hi int) error { h.set.Release(name, lo, hi); return nil },
 	})
 	if err != nil {
 		return nil, fmt.Errorf("%s: pack %q: %w", h.set.Name, name, err)
@@ -215,15 +215,6 @@ func (h *Heads) Target() *model.Model { return h.target }
 // Close closes the weights' file.
 func (h *Heads) Close() error { return h.set.Close() }
 
-// weights returns what model.Model.Weights does of the heads, whose weights are floating-point numbers.
-func (h *Heads) weights() (string, compute.DType) {
-	as := h.target.Options().DType
-	if as == compute.Stored {
-		as = compute.F32
-	}
-	return strings.ToLower(as.String()), as
-}
-
 // Function identifies what the heads compute. The first call reads all weights.
 func (h *Heads) Function() *identity.Function {
 	if h.function == nil {
@@ -233,14 +224,14 @@ func (h *Heads) Function() *identity.Function {
 		} {
 			spec[name] = json.RawMessage(fmt.Sprint(n))
 		}
-		weights, as := h.weights()
+		origin, _ := model.OriginOf(h.set, nil) // which nothing ends
 		f := &identity.Function{
-			Model:      identity.Model{Spec: spec, Tensors: model.OriginOf(h.set)},
-			Weights:    weights,
+			Model:      identity.Model{Spec: spec, Tensors: origin},
+			Weights:    strings.ToLower(h.target.Options().DType.String()),
 			Arithmetic: cmp.Or(h.dev.Arithmetic(), "cpu"),
 		}
 		if rounding := h.dev.Abilities().Rounding; rounding != nil {
-			f.Activations = rounding(as)
+			f.Activations = rounding(h.target.Options().DType)
 		}
 		h.function = f
 	}

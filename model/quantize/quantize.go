@@ -96,8 +96,8 @@ func quantized(set *safetensors.Set) string {
 		ints, ok := set.Describe(of)
 		return isScale && ok && ints.DType == "I8"
 	})
-	switch file := set.Metadata()[model.MetaSource] != ""; { // blocks of GGUF files, and experts in MXFP4, are as their makers wrote them
-	case file && slices.ContainsFunc(set.Names(), func(name string) bool { t, _ := set.Describe(name); return kept(t) }): // there need be no other integers
+	switch file := set.Metadata()[safetensors.MetaFormat] != safetensors.FormatGGUF; {
+	case file && len(model.Kept(set)) > 0: // there need be no other integers
 		return "q4"
 	case q8:
 		return "q8"
@@ -189,7 +189,11 @@ func convert(ctx context.Context, set *safetensors.Set, to *durable.Dir, as comp
 	if meta == nil {
 		meta = map[string]string{}
 	}
-	meta["format"], meta[model.MetaSource] = "pt", model.OriginOf(set)
+	origin, err := model.OriginOf(set, func(int64, int64) error { return ctx.Err() })
+	if err != nil {
+		return nil, err
+	}
+	meta["format"], meta[model.MetaSource] = "pt", origin
 	return r, to.Write("model.safetensors", func(f io.Writer) error {
 		layout := safetensors.Layout(all)
 		w, err := safetensors.NewWriter(f, meta, layout...)

@@ -48,8 +48,12 @@ func whole(t *testing.T, set *safetensors.Set, as compute.DType) []byte {
 		out = append(out, safetensors.Tensor{Name: name, DType: "I8", Shape: x.Shape, Data: ints},
 			safetensors.Tensor{Name: name + "_scale", DType: "F16", Shape: []int{rows, blocks}, Data: scales})
 	}
+	origin, err := model.OriginOf(set, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
 	var b bytes.Buffer
-	if err := safetensors.Write(&b, map[string]string{"format": "pt", model.MetaSource: model.OriginOf(set)}, out...); err != nil {
+	if err := safetensors.Write(&b, map[string]string{"format": "pt", model.MetaSource: origin}, out...); err != nil {
 		t.Fatal(err)
 	}
 	return b.Bytes()

@@ -85,7 +85,13 @@ func TestHashingTakesAPieceOfMemory(t *testing.T) {
 	}
 	defer s.Close()
 	done := make(chan string)
-	go func() { done <- s.SHA256() }()
+	go func() {
+		h, err := s.SHA256(nil)
+		if err != nil {
+			h = err.Error()
+		}
+		done <- h
+	}()
 	for most := 0; ; {
 		select {
 		case <-done:

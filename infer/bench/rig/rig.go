@@ -91,6 +91,9 @@ func (r *Rig) AddDraft(name string, m *model.Model, v *source.Vocab) {
 // Settings identifies what all measurements of a log share: what the models compute, whose files
 // more training may replace, where they run, and the rest, by name.
 func (r *Rig) Settings(rest map[string]any) (*bench.Settings, error) {
+	if err := r.Model.Identify(); err != nil {
+		return nil, err
+	}
 	s := &bench.Settings{Function: r.Model.Function(), Rest: identity.Spec{}}
 	for i := range r.Sources {
 		d := bench.DraftModel{Name: r.Sources[i].Name}
@@ -117,7 +120,8 @@ func (r *Rig) OldSettings(rest ...any) (string, error) {
 	for _, hash := range r.origins {
 		hashes = append(hashes, hash())
 	}
-	b, err := json.Marshal(append([]any{hashes, r.Model.Device().Name(), r.Model.Products(), r.Model.Options().KV}, rest...))
+	o := r.Model.Options()
+	b, err := json.Marshal(append([]any{hashes, r.Model.Device().Name(), o.DType, o.KV}, rest...))
 	return string(b), err
 }
 
