@@ -147,7 +147,7 @@ func TestProgressIsPrintedNowAndThen(t *testing.T) {
 		if b.Len() > 0 {
 			t.Errorf("off %v: a line right at the beginning: %q", off, &b)
 		}
-		p.last = p.last.Add(-plainEvery)
+		p.next = p.next.Add(-plainEvery)
 		p.Set(2, 3, "")
 		p.Set(3, 3, "")
 		p.End()

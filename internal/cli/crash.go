@@ -9,7 +9,6 @@ import (
 	"os"
 	"path/filepath"
 	"runtime/debug"
-	"slices"
 	"strings"
 	"time"
 )
@@ -156,25 +155,4 @@ func settle(path string) string {
 		return path
 	}
 	return to
-}
-
-// CommandLine writes a command line without the values of the flags named in texts, which hold
-// what a user wrote rather than how talf is run.
-func CommandLine(args []string, texts ...string) string {
-	const hidden = "…"
-	out := []string{"talf"}
-	for i := 0; i < len(args); i++ {
-		name, _, joined := strings.Cut(strings.TrimLeft(args[i], "-"), "=")
-		if !strings.HasPrefix(args[i], "--") || !slices.Contains(texts, name) {
-			out = append(out, args[i])
-			continue
-		}
-		if joined {
-			out = append(out, "--"+name+"="+hidden)
-			continue
-		}
-		out = append(out, args[i], hidden)
-		i++
-	}
-	return strings.Join(strings.Fields(strings.Join(out, " ")), " ")
 }

@@ -13,6 +13,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/spf13/cobra"
+
 	"talf/internal/leak"
 )
 
@@ -52,7 +54,7 @@ func deep(n int) int {
 
 func TestMain(m *testing.M) {
 	if c, ok := crashes[os.Getenv(crashEnv)]; ok {
-		report := BeginCrashReport(os.Stderr, CrashDir(), "v1", CommandLine(os.Args[1:], "prompt"))
+		report := BeginCrashReport(os.Stderr, CrashDir(), "v1", CommandLine(commands(), os.Args[1:], "prompt"))
 		Run(os.Stdout, os.Stderr, report, func(context.Context, io.Writer, io.Writer) Outcome { c.f(); return Outcome{} })
 		os.Exit(ExitOK)
 	}
@@ -180,6 +182,23 @@ func TestWithoutAPlaceThereIsNoReport(t *testing.T) {
 	}
 }
 
+// commands is a program with commands that take arguments in place of flags.
+func commands() *cobra.Command {
+	root := &cobra.Command{Use: "talf"}
+	root.PersistentFlags().BoolP("verbose", "v", false, "")
+	for _, name := range []string{"train", "generate", "chat"} {
+		c := &cobra.Command{Use: name, Run: func(*cobra.Command, []string) {}}
+		root.AddCommand(c)
+		c.Flags().String("model", "", "")
+		c.Flags().Bool("json", false, "")
+		if Arguments(c.Flags(), "model"); name == "generate" {
+			c.Flags().String("prompt", "", "")
+			Arguments(c.Flags(), "model", "prompt")
+		}
+	}
+	return root
+}
+
 func TestACommandLineHidesTexts(t *testing.T) {
 	for line, want := range map[string]string{
 		"":                              "talf",
@@ -187,8 +206,13 @@ func TestACommandLineHidesTexts(t *testing.T) {
 		"generate --prompt":             "talf generate --prompt …",
 		"chat --system s --stop=t -v":   "talf chat --system … --stop=… -v",
 		"generate --prompts f --prompt": "talf generate --prompts f --prompt …",
+		"generate m.gguf secret":        "talf generate m.gguf …",
+		"generate m.gguf --json secret": "talf generate m.gguf --json …",
+		"generate m.gguf two secrets":   "talf generate m.gguf … …",
+		"-v generate --model m secret":  "talf -v generate --model m …",
+		"generate --bad m.gguf secret":  "talf generate --bad m.gguf …",
 	} {
-		if got := CommandLine(strings.Fields(line), "prompt", "system", "stop"); got != want {
+		if got := CommandLine(commands(), strings.Fields(line), "prompt", "system", "stop"); got != want {
 			t.Errorf("%q becomes %q, want %q", line, got, want)
 		}
 	}

@@ -10,8 +10,12 @@ import (
 	"golang.org/x/term"
 )
 
-// plainEvery is how often progress is printed if there is no terminal.
-const plainEvery = 10 * time.Second
+// Where there is no terminal, progress is printed once a stage takes longer than plainFirst, and from
+// then on after every plainEvery.
+const (
+	plainFirst = 2 * time.Second
+	plainEvery = 10 * time.Second
+)
 
 // A Progress shows how far a stage is: a bar with rate and remaining time on a terminal,
 // otherwise a line every few seconds. It is not safe for concurrent use.
@@ -23,7 +27,7 @@ type Progress struct {
 	begun time.Time
 	base  int64 // done before this run: not part of the rate
 	first bool
-	last  time.Time
+	next  time.Time // when a line is due
 	off   bool
 }
 
@@ -39,7 +43,7 @@ func IsTerminal(w any) bool {
 // NewProgress begins a stage called what that counts in unit ("rows"). If off, it shows nothing.
 func NewProgress(w io.Writer, what, unit string, off bool) *Progress {
 	now := time.Now()
-	p := &Progress{w: w, what: what, unit: unit, begun: now, last: now, first: true, off: off}
+	p := &Progress{w: w, what: what, unit: unit, begun: now, next: now.Add(plainFirst), first: true, off: off}
 	if !p.off && IsTerminal(w) {
 		p.bar = progressbar.NewOptions64(-1,
 			progressbar.OptionSetWriter(w),
@@ -76,10 +80,10 @@ func (p *Progress) Set(done, total int64, note string) {
 		return
 	}
 	now := time.Now()
-	if now.Sub(p.last) < plainEvery {
+	if now.Before(p.next) {
 		return
 	}
-	p.last = now
+	p.next = now.Add(plainEvery)
 	_, _ = fmt.Fprintln(p.w, p.line(done, total, note, now))
 }
 

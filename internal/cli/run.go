@@ -12,7 +12,6 @@ import (
 	"os/signal"
 	"runtime/debug"
 	"strings"
-	"sync/atomic"
 	"syscall"
 
 	"talf/internal/mapped"
@@ -52,8 +51,8 @@ func Run(stdout, stderr io.Writer, report *CrashReport, f func(ctx context.Conte
 	defer cancel(nil)
 	gone := func() { cancel(errUnread) }
 	out, errw := &stream{w: stdout, gone: gone}, &stream{w: stderr, gone: gone}
-	h := &hangups{c: make(chan struct{}, 1)}
-	ctx = context.WithValue(ctx, hangupsKey{}, h)
+	h := &claims{hangups: make(chan struct{}, 1)}
+	ctx = context.WithValue(ctx, claimsKey{}, h)
 	stop := watch(errw, cancel, h)
 	defer stop()
 	defer func() {
@@ -112,7 +111,7 @@ func oneLine(err error) string {
 
 // watch cancels on the first signal, so that a command can save its work, and quits at once on
 // the second, so that nobody has to wait for that.
-func watch(w io.Writer, cancel context.CancelCauseFunc, h *hangups) (stop func()) {
+func watch(w io.Writer, cancel context.CancelCauseFunc, h *claims) (stop func()) {
 	sig := make(chan os.Signal, 2)
 	signal.Notify(sig, interruptSignals()...)
 	keepOnBrokenPipes()
@@ -121,7 +120,7 @@ func watch(w io.Writer, cancel context.CancelCauseFunc, h *hangups) (stop func()
 		for waiting := true; waiting; {
 			select {
 			case s := <-sig:
-				waiting = s == syscall.SIGHUP && h.take()
+				waiting = h.take(s)
 			case <-done:
 				return
 			}
@@ -144,39 +143,6 @@ func watch(w io.Writer, cancel context.CancelCauseFunc, h *hangups) (stop func()
 		signal.Stop(sig)
 		close(done)
 	}
-}
-
-// hangups are the SIGHUPs of a process.
-type hangups struct {
-	claimed atomic.Bool
-	c       chan struct{}
-}
-
-type hangupsKey struct{}
-
-// take passes a signal on, and reports whether somebody claimed it. Signals that come while one
-// waits are one.
-func (h *hangups) take() bool {
-	if !h.claimed.Load() {
-		return false
-	}
-	select {
-	case h.c <- struct{}{}:
-	default:
-	}
-	return true
-}
-
-// Hangups returns a channel of the SIGHUPs that come from now on. They ask a server to read its files
-// again, and no longer to stop. ctx is the context that Run passes on; of another, or where
-// there is no such signal, nothing comes.
-func Hangups(ctx context.Context) <-chan struct{} {
-	h, ok := ctx.Value(hangupsKey{}).(*hangups)
-	if !ok {
-		return nil
-	}
-	h.claimed.Store(true)
-	return h.c
 }
 
 // Wait returns what f returns, or ctx's error if that comes first. It is for an f that

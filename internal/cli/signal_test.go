@@ -19,7 +19,7 @@ func TestAClosedTerminalSendsTwoSignals(t *testing.T) {
 	talftest.Interrupts(t)
 	talftest.HangsUp(t)
 	ctx, cancel := context.WithCancelCause(t.Context())
-	stop := watch(io.Discard, cancel, &hangups{})
+	stop := watch(io.Discard, cancel, &claims{})
 	defer stop()
 	came := make(chan os.Signal, 2)
 	signal.Notify(came, syscall.SIGHUP)
@@ -46,12 +46,12 @@ func TestAServerReadsItsFilesAgain(t *testing.T) {
 	talftest.Interrupts(t)
 	talftest.HangsUp(t)
 	ctx, cancel := context.WithCancelCause(t.Context())
-	h := &hangups{c: make(chan struct{}, 1)}
+	h := &claims{hangups: make(chan struct{}, 1)}
 	defer watch(io.Discard, cancel, h)()
 	if Hangups(ctx) != nil {
 		t.Error("signals without Run")
 	}
-	c := Hangups(context.WithValue(ctx, hangupsKey{}, h))
+	c := Hangups(context.WithValue(ctx, claimsKey{}, h))
 	self, err := os.FindProcess(os.Getpid())
 	if err != nil {
 		t.Fatal(err)
@@ -69,4 +69,42 @@ func TestAServerReadsItsFilesAgain(t *testing.T) {
 		t.Fatal(err)
 	}
 	<-ctx.Done()
+}
+
+// The first Ctrl-C ends what is interruptible alone, the second everything.
+func TestTheFirstInterruptEndsAPartAlone(t *testing.T) {
+	talftest.Interrupts(t)
+	whole, cancel := context.WithCancelCause(t.Context())
+	c := &claims{}
+	defer watch(io.Discard, cancel, c)()
+	ctx := context.WithValue(whole, claimsKey{}, c)
+	self, err := os.FindProcess(os.Getpid())
+	if err != nil {
+		t.Fatal(err)
+	}
+	interrupt := func() {
+		t.Helper()
+		if err := self.Signal(os.Interrupt); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for range 2 {
+		part, release := Interruptible(ctx)
+		interrupt()
+		<-part.Done()
+		if err := context.Cause(part); !errors.Is(err, ErrInterrupted) || ctx.Err() != nil {
+			t.Fatalf("the part ended by %v, the whole by %v", err, ctx.Err())
+		}
+		release()
+	}
+	part, release := Interruptible(ctx)
+	release()
+	if part.Err() == nil {
+		t.Error("a released part goes on")
+	}
+	interrupt()
+	<-whole.Done()
+	if err := context.Cause(whole); !errors.Is(err, ErrInterrupted) {
+		t.Errorf("the whole ended by %v", err)
+	}
 }

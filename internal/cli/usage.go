@@ -81,16 +81,16 @@ func Explain(root *cobra.Command) (misspelt func() error) {
 
 // usageArgs makes c and the commands below it report wrong arguments as usage errors.
 func usageArgs(c *cobra.Command) {
-	check := c.Args
-	if check == nil {
-		check = cobra.NoArgs
-	}
-	c.Args = func(cmd *cobra.Command, args []string) error {
-		if err := check(cmd, args); err != nil {
-			return UsageError{argsError(cmd, args)}
+	check := takeArguments
+	if own := c.Args; own != nil {
+		check = func(cmd *cobra.Command, args []string) error {
+			if own(cmd, args) != nil {
+				return argsError(cmd, args)
+			}
+			return nil
 		}
-		return nil
 	}
+	c.Args = func(cmd *cobra.Command, args []string) error { return Usage(check(cmd, args)) }
 	for _, sub := range c.Commands() {
 		usageArgs(sub)
 	}
@@ -106,13 +106,7 @@ func argsError(cmd *cobra.Command, args []string) error {
 	if len(args) == 0 {
 		return fmt.Errorf("missing %s", want)
 	}
-	// "--model --prompt x": the value of one flag is the name of the other.
-	var swallowed error
-	cmd.Flags().Visit(func(f *pflag.Flag) {
-		if name, ok := strings.CutPrefix(f.Value.String(), "--"); ok && cmd.Flags().Lookup(name) != nil {
-			swallowed = fmt.Errorf("--%s has no value: what follows it is --%s", f.Name, name)
-		}
-	})
+	swallowed := swallowed(cmd)
 	switch {
 	case swallowed != nil:
 		return swallowed

@@ -17,6 +17,7 @@ import (
 	"talf/compute/cpu/kern"
 	"talf/internal/cli"
 	"talf/internal/version"
+	"talf/model"
 	"talf/train/dist"
 	"talf/train/loss"
 )
@@ -42,6 +43,8 @@ type app struct {
 	log      *slog.Logger
 	verbose  bool
 	quiet    bool
+	// told, which is for tests, is called for every piece of work of a load.
+	told func(p model.Phase)
 	// resume says how to continue after an interruption. A command sets it once there
 	// is something to continue from.
 	resume string
@@ -56,7 +59,7 @@ func (a *app) warn(why string) { a.log.Warn(why) }
 // stays behind.
 func Main() int {
 	report := cli.BeginCrashReport(os.Stderr, cli.CrashDir(), version.Read().String(),
-		cli.CommandLine(os.Args[1:], "prompt", "stop", "system", "template"))
+		cli.CommandLine(Tree(), os.Args[1:], "prompt", "stop", "system", "template"))
 	defer report.End()
 	return run(os.Args[1:], os.Stdin, os.Stdout, os.Stderr, report)
 }
@@ -106,7 +109,7 @@ report), 64 wrong usage, 130 interrupted (Ctrl-C, SIGTERM or a closed
 terminal; finished work is saved), 141 nobody reads the output. Reports of crashes go to
 the directory in TALF_CRASH_DIR, or to talf/crashes in the user's cache; they hold the
 stack and the command line, without prompts.`,
-		Example: "  talf quickstart\n  talf generate --model DIR --head CKPT --method salf --prompt 'Once upon a time'",
+		Example: "  talf quickstart\n  talf chat model.gguf\n  talf generate MODEL 'Once upon a time' --head CKPT --method salf",
 		PersistentPreRunE: func(*cobra.Command, []string) error {
 			level := slog.LevelInfo
 			if a.verbose {
@@ -143,7 +146,7 @@ func complete(root *cobra.Command) {
 		"loss":     losses,
 		"method":   strings.Split(methodNames(), ", "),
 		"verify":   strings.Split(verifierNames(), ", "),
-	}, "model", "head", "draft")
+	}, "head")
 }
 
 // commands is the table of subcommands, in the order of the pipeline.
