@@ -1,6 +1,8 @@
 package preprocess
 
 import (
+	"strings"
+
 	"talf/model"
 )
 
@@ -8,14 +10,14 @@ import (
 // of its labels differ from those of the CPU with the weights as stored; otherwise it
 // is "". chosen says that the type of the weights was chosen by the user.
 func Arithmetic(m *model.Model, chosen bool) string {
-	as, products := m.Weights(), m.Products()
+	as := strings.ToLower(m.Options().DType.String())
 	switch on := m.Device().Arithmetic(); {
 	case on != "":
-		if rounding := m.Device().Abilities().Rounding; rounding != nil && rounding(products) != "" {
-			as += ", activations " + rounding(products)
+		if rounding := m.Device().Abilities().Rounding; rounding != nil && rounding(m.Options().DType) != "" {
+			as += ", activations " + rounding(m.Options().DType)
 		}
 		return on + " " + as
-	case chosen && !m.AsStored():
+	case chosen && m.Options().DType != model.Stored(m.Tensors()):
 		return "cpu " + as
 	}
 	return ""

@@ -7,6 +7,7 @@ import (
 
 	"talf/infer"
 	"talf/model/chat"
+	"talf/model/tokenizer"
 )
 
 // A Talk is a dialogue of a user with a decoder, turn by turn.
@@ -28,7 +29,7 @@ func (t *Talk) Reset() { t.now = t.empty }
 
 // Say answers the user's text, and calls emit with parts of the answer as they arrive. For a
 // turn that leaves no room for an answer it returns ErrLongPrompt, and the dialogue stays
-// unchanged.
+// unchanged. If ctx ends, what there is of the answer is part of the dialogue.
 func (t *Talk) Say(ctx context.Context, text string, emit func(string) error) (*infer.Sequence, error) {
 	before := t.now
 	t.now.Say(text)
@@ -42,10 +43,31 @@ func (t *Talk) Say(ctx context.Context, text string, emit func(string) error) (*
 		t.now = before
 		return seq, err
 	}
-	if err != nil {
+	if err != nil && (ctx.Err() == nil || seq == nil) {
+		t.now = before
 		return seq, fmt.Errorf("answer: %w", err)
 	}
 	t.answers++
 	t.now.Answer(seq.Text())
-	return seq, nil
+	return seq, err
+}
+
+// Empty says why an answer that ended without a text did so, and what a user may try; nothing of other
+// answers. templated says that a chat template wrote the prompt.
+func Empty(seq *infer.Sequence, tok *tokenizer.Tokenizer, templated bool) (why, try string) {
+	reason, _ := seq.Done()
+	tokens := seq.Tokens()
+	switch {
+	case seq.Text() != "" || len(tokens) == 0:
+		return "", ""
+	case reason == infer.Stop:
+		return "it begins with a text of --stop", "another --stop"
+	case reason != infer.EOS || len(tokens) > 1:
+		return "", ""
+	}
+	why = fmt.Sprintf("the model's first token, %s, ends the text", tok.Decode(tokens, false))
+	if templated {
+		return why, "other words, --temperature 0.7, or --raw to continue the text"
+	}
+	return why, "a text that breaks off, --ignore-eos or, with a model that is made to chat, no --raw"
 }

@@ -68,6 +68,17 @@ func (s *Set) Begin(p *Prompt) *chat.Dialogue {
 	return chat.NewText(p.Turns...)
 }
 
+// Ask begins the dialogue of a single question, and asks it. Without a template it is a text to continue.
+func Ask(template *chat.Template, question string) *chat.Dialogue {
+	d := chat.NewText()
+	if template != nil {
+		*d, _ = chat.Begin(template, "")
+	}
+	d.Say(question)
+	d.Ask()
+	return d
+}
+
 // First begins the dialogue of a prompt of which only the first turn is answered.
 func (s *Set) First(p *Prompt) *chat.Dialogue {
 	if p.Chat {

@@ -61,7 +61,7 @@ type Tools interface {
 	Train(ctx context.Context, c train.Config, f TrainFiles) error
 	// Open loads the model in dir, deepened to so many layers unless layers is 0. The returned
 	// function frees it.
-	Open(dir string, layers int) (*model.Model, func(), error)
+	Open(ctx context.Context, dir string, layers int) (*model.Model, func(), error)
 	// Begin is called when stage i of n begins, counted from 1; End is called when it is done.
 	// If End returns an error, the run stops there.
 	Begin(i, n int, doc string)

@@ -42,7 +42,7 @@ func (s *script) Train(_ context.Context, c train.Config, f TrainFiles) error {
 	return s.step(c.Loss, fmt.Sprintf(" on %s from %q to %s, %d steps, %d to warm up", f.Labels, f.Init, f.Out, c.Steps, c.Warmup))
 }
 
-func (s *script) Open(dir string, _ int) (*model.Model, func(), error) {
+func (s *script) Open(_ context.Context, dir string, _ int) (*model.Model, func(), error) {
 	return nil, nil, s.step("open", " "+dir)
 }
 

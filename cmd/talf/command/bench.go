@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"slices"
-	"strings"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
@@ -36,7 +35,7 @@ type benchOptions struct {
 func newBench(a *app) *cobra.Command {
 	var o benchOptions
 	c := &cobra.Command{
-		Use:   "bench --model DIR --head CKPT --prompts FILE",
+		Use:   "bench MODEL --head CKPT --prompts FILE",
 		Short: "Compare draft methods, heads and verifiers with plain decoding",
 		Long: `Bench decodes every prompt with every method, draft model, verifier and budget at
 every temperature. They take turns in one process. It prints acceptance lengths, speeds
@@ -76,11 +75,11 @@ programs do to the machine. Methods whose trees depend on the clock are compared
 --ranks N also gives each head its own n-th ranked token, n = 1..N, at every position of
 the text that --over names, and compares its next guess with the model's: accuracy, and the
 expected calibration error over 10 bins of equal width and over 10 of equal numbers.`,
-		Example: `  talf bench --model DIR --head heads/talf --prompts prompts.jsonl
-  talf bench --model DIR --head eagle=heads/eagle --head talf=heads/talf --method beam --method salf:th=0.4 --temperature 0,1 --prompts stories.txt --prompt-tokens 16 --ranks 5 --out bench.json
-  talf bench --model DIR --head heads/talf --prompts maths=gsm8k.jsonl --prompts code=humaneval.jsonl --limit 20 --log bench.jsonl --plot bench.svg
+		Example: `  talf bench MODEL --head heads/talf --prompts prompts.jsonl
+  talf bench MODEL --head eagle=heads/eagle --head talf=heads/talf --method beam --method salf:th=0.4 --temperature 0,1 --prompts stories.txt --prompt-tokens 16 --ranks 5 --out bench.json
+  talf bench MODEL --head heads/talf --prompts maths=gsm8k.jsonl --prompts code=humaneval.jsonl --limit 20 --log bench.jsonl --plot bench.svg
   talf bench --paper list
-  talf bench --model DIR --head heads/talf --draft lm=DIR --prompts maths=gsm8k.jsonl --paper salf:t4 --paper traversal --markdown`,
+  talf bench MODEL --head heads/talf --draft lm=DIR --prompts maths=gsm8k.jsonl --paper salf:t4 --paper traversal --markdown`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if slices.Contains(o.exhibits, "list") {
 				return a.printExhibits()
@@ -178,7 +177,7 @@ func (a *app) bench(ctx context.Context, o *benchOptions) (*paper.Report, error)
 		return nil, err
 	}
 	out := &paper.Report{
-		Report: report, Device: r.Model.Device().Name(), DType: strings.ToUpper(r.Model.Weights()),
+		Report: report, Device: r.Model.Device().Name(), DType: r.Model.Options().DType.String(),
 		ChatTemplate: r.Chats, Split: r.Part(), Layers: o.decode.machine.Layers, Interrupted: err != nil,
 	}
 	out.Lay(exhibits, kit)

@@ -11,6 +11,7 @@ import (
 	"talf/compute/devices"
 	"talf/infer/bench/micro"
 	"talf/internal/cli"
+	"talf/internal/loading"
 	"talf/model"
 	"talf/model/synth"
 )
@@ -29,7 +30,7 @@ type passOptions struct {
 func newBenchDecode(a *app) *cobra.Command {
 	o := passOptions{passes: micro.DefaultPasses(), machine: defaultMachine()}
 	c := &cobra.Command{
-		Use:   "decode [--model DIR | --shape NAME]",
+		Use:   "decode [MODEL | --shape NAME]",
 		Short: "Measure what a pass costs by number of rows",
 		Long: `Decode measures passes of a model over trees of several sizes, which take turns, and
 compares them with a pass of one row: a draft tree pays off if its pass costs less than the
@@ -37,14 +38,13 @@ tokens it gains. Between passes it reads as much memory as the weights take. Tha
 limit for one row; attention over the context comes on top. Without --model it uses random
 weights of a given shape, with q4 in blocks of Q4_0: ` + synth.ShapeNames() + `.`,
 		Example: `  talf bench decode --shape 110m --dtype f32,bf16,q8
-  talf bench decode --model DIR --context 64,1024 --rows 1,8,60 --out passes.json`,
-		Args: cobra.NoArgs,
+  talf bench decode MODEL --context 64,1024 --rows 1,8,60 --out passes.json`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			types, err := o.check(cmd)
 			if err != nil {
 				return err
 			}
-			r, err := o.run(cmd.Context(), types)
+			r, err := o.run(cmd.Context(), a.loader(), types)
 			if err != nil {
 				return err
 			}
@@ -57,7 +57,7 @@ weights of a given shape, with q4 in blocks of Q4_0: ` + synth.ShapeNames() + `.
 		},
 	}
 	f := c.Flags()
-	f.StringVar(&o.dir, "model", "", "model directory in Hugging Face layout")
+	modelVar(f, &o.dir, "")
 	f.StringVar(&o.shape, "shape", "110m", "shape of random weights")
 	f.StringVar(&o.picture, "plot", "", "draw the costs to a file that ends in .png or .svg")
 	dtypesVar(f, &o.dtypes)
@@ -65,7 +65,7 @@ weights of a given shape, with q4 in blocks of Q4_0: ` + synth.ShapeNames() + `.
 	f.IntSliceVar(&o.contexts, "context", []int{o.passes.Context}, "positions before the tree")
 	cli.CountVar(f, &o.passes.Prompt, "prompt", 0, "also measure a prompt of this many tokens, with the logits of the last one (0: none)")
 	f.IntVar(&o.passes.Reps, "reps", o.passes.Reps, "how often every type and size is measured")
-	threadsVar(f, &o.machine.threads)
+	threadsVar(f, &o.machine.Threads)
 	cli.CountVar(f, &o.machine.Layers, "layers", 0, "deepen --model to this many layers (0: as it is)")
 	o.machine.precision(f)
 	o.printing.flags(f)
@@ -88,27 +88,27 @@ func (o *passOptions) check(cmd *cobra.Command) ([]compute.DType, error) {
 	return parseDTypes(o.dtypes)
 }
 
-func (o *passOptions) run(ctx context.Context, types []compute.DType) (*micro.Report, error) {
-	dev, err := devices.OpenCPU(o.machine.config(nil))
+func (o *passOptions) run(ctx context.Context, l *loading.Loader, types []compute.DType) (*micro.Report, error) {
+	dev, err := devices.OpenCPU(o.machine.Config(nil))
 	if err != nil {
 		return nil, err
 	}
 	defer func() { _ = dev.Close() }()
 	r := micro.NewReport()
 	r.Device = dev.Name()
-	r.Passes, err = micro.CPUPasses(ctx, dev, types, o.contexts, o.passes, o.open)
+	r.Passes, err = micro.CPUPasses(ctx, dev, types, o.contexts, o.passes, func(dev compute.Device, dt compute.DType) (*model.Model, error) { return o.open(ctx, l, dev, dt) })
 	return r, err
 }
 
 // open loads the model, or random weights of the shape.
-func (o *passOptions) open(dev compute.Device, dt compute.DType) (*model.Model, error) {
+func (o *passOptions) open(ctx context.Context, l *loading.Loader, dev compute.Device, dt compute.DType) (*model.Model, error) {
 	o.machine.DType = checkpoints.DType(dt)
 	if o.dir != "" {
 		path, err := checkpoints.FindModel(o.dir)
 		if err != nil {
 			return nil, err
 		}
-		return o.machine.load(path, dev)
+		return l.On(ctx, path, &o.machine.Machine, dev)
 	}
 	spec, set, err := synth.Open(o.shape)
 	if err != nil {

@@ -18,7 +18,7 @@ func (a *app) openLog(o *benchOptions, r *rig.Rig, c *bench.Config) (io.Closer, 
 	log, why, err := r.OpenLog(o.log, c, map[string]any{
 		"--layers": m.Layers, "--ignore-eos": o.decode.IgnoreEOS, "--warmup": o.warmup,
 		"--parts": o.parts, // measurements without them are of no use to a run with them
-	}, m.actBits.OfQ8(), m.Layers, o.heads, o.drafts, o.decode.IgnoreEOS, o.warmup)
+	}, m.ActBits.OfQ8(), m.Layers, o.heads, o.drafts, o.decode.IgnoreEOS, o.warmup)
 	if err != nil {
 		return nil, fmt.Errorf("%w: choose another --log", err)
 	}

@@ -25,13 +25,12 @@ type perplexityOptions struct {
 func newBenchPerplexity(a *app) *cobra.Command {
 	o := perplexityOptions{machine: defaultMachine()}
 	c := &cobra.Command{
-		Use:   "perplexity --model DIR --text FILE",
+		Use:   "perplexity MODEL --text FILE",
 		Short: "Measure what types of weights cost in accuracy",
 		Long: `Perplexity has a model predict every token of a text and compares types of weights with
 the first one. The text is split into windows that do not overlap. If the tokenizer
 begins texts with a token, such as BOS, every window begins with it.`,
-		Example: "  talf bench perplexity --model DIR --text FILE --dtype f32,bf16,q8",
-		Args:    cobra.NoArgs,
+		Example: "  talf bench perplexity MODEL --text FILE --dtype f32,bf16,q8",
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if err := cli.Need(cmd, "model", "text"); err != nil {
 				return err
@@ -54,14 +53,14 @@ begins texts with a token, such as BOS, every window begins with it.`,
 		},
 	}
 	f := c.Flags()
-	f.StringVar(&o.dir, "model", "", "model directory in Hugging Face layout")
+	modelVar(f, &o.dir, "")
 	f.StringVar(&o.text, "text", "", "text file")
 	dtypesVar(f, &o.dtypes)
 	cli.CountVar(f, &o.window, "context", 0, "tokens of a window (0: as many as the model can, at most 1024)")
 	cli.CountVar(f, &o.limit, "limit", 0, "most tokens of the text (0: all)")
-	threadsVar(f, &o.machine.threads)
+	threadsVar(f, &o.machine.Threads)
 	o.machine.precision(f)
-	preVar(f, &o.machine.pre)
+	preVar(f, &o.machine.Pre)
 	o.printing.flags(f)
 	return c
 }
@@ -88,7 +87,7 @@ func (a *app) perplexity(ctx context.Context, types []compute.DType, o *perplexi
 }
 
 func (a *app) perplexityOf(ctx context.Context, dir, text string, o *perplexityOptions) (micro.Perplexity, error) {
-	m, tok, closeModel, err := openWithTokenizer(a.log, dir, &o.machine)
+	m, tok, closeModel, err := a.loader().WithTokenizer(ctx, dir, &o.machine.Machine)
 	if err != nil {
 		return micro.Perplexity{}, err
 	}

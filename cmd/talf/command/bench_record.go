@@ -18,7 +18,7 @@ func newBenchRecord(a *app) *cobra.Command {
 	var out string
 	rc := replay.Default()
 	c := &cobra.Command{
-		Use:   "record --model DIR --prompts FILE --out FILE",
+		Use:   "record MODEL --prompts FILE --out FILE",
 		Short: "Record what a model and its draft models say, for bench replay",
 		Long: `Record decodes every prompt and keeps what the model wrote, the candidates that the
 model and its draft models gave, and what passes cost by their rows. At every position
@@ -26,9 +26,8 @@ each draft model is asked for its --nodes best nodes, so that bench replay can t
 of other shapes and sizes without any model. The methods of --method run too, and the
 other rows that they ask for are recorded as well: those of chains that go deeper, and of
 methods that learn from the model's rows of rejected nodes or of the prompt.`,
-		Example: `  talf bench record --model DIR --head heads/talf --prompts prompts.jsonl --out answers.rec
-  talf bench record --model DIR --head heads/talf --draft lm=DIR --prompts maths=gsm8k.jsonl --method linear --method goose --temperature 0,1 --out answers.rec`,
-		Args: cobra.NoArgs,
+		Example: `  talf bench record MODEL --head heads/talf --prompts prompts.jsonl --out answers.rec
+  talf bench record MODEL --head heads/talf --draft lm=DIR --prompts maths=gsm8k.jsonl --method linear --method goose --temperature 0,1 --out answers.rec`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if err := cli.Need(cmd, "out"); err != nil {
 				return err

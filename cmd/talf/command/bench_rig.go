@@ -31,9 +31,9 @@ type rigOptions struct {
 func (o *rigOptions) flags(f *pflag.FlagSet) {
 	d := bench.Default()
 	o.decode.Sample, o.temperatures = d.Sampling, d.Temperatures
-	f.StringVar(&o.decode.model, "model", "", "model directory in Hugging Face layout")
+	modelVar(f, &o.decode.model, "")
 	f.StringArrayVar(&o.heads, "head", nil, "checkpoint of a draft head, or `NAME=CKPT` to name it (may be repeated)")
-	f.StringArrayVar(&o.drafts, "draft", nil, "directory of a small language model that drafts, or `NAME=DIR` to name it (may be repeated)")
+	f.StringArrayVar(&o.drafts, "draft", nil, "small language model (directory or .gguf) that drafts, or `NAME=MODEL` to name it (may be repeated)")
 	f.StringArrayVar(&o.prompts, "prompts", nil, "file of prompts, or `NAME=FILE` to name the set (may be repeated)")
 	f.StringVar(&o.template, "template", "", "how fields of a JSON object make a prompt: 'Question: {question}\\nAnswer:'")
 	o.chat.flags(f)
@@ -86,7 +86,7 @@ func (a *app) openRig(ctx context.Context, o *rigOptions) (_ *loadedRig, err err
 		return nil, usageError(err)
 	}
 	o.decode.Method = bench.Baseline
-	d, err := o.decode.open(a.log, 0, nil)
+	d, err := o.decode.open(ctx, a, 0, nil)
 	if err != nil {
 		return nil, err
 	}
@@ -107,7 +107,7 @@ func (a *app) openRig(ctx context.Context, o *rigOptions) (_ *loadedRig, err err
 		}
 	}
 	for _, n := range names.Drafts {
-		m, v, err := loadDraft(n.Path, d.model, d.tok, &o.decode.machine)
+		m, v, err := a.loader().Draft(ctx, n.Path, d.model, d.tok, &o.decode.machine.Machine)
 		if err != nil {
 			return nil, err
 		}

@@ -6,20 +6,23 @@ import (
 
 	"github.com/spf13/pflag"
 
+	"talf/checkpoints"
 	"talf/model/chat"
 )
 
 // noTemplate is the name that stands for no chat template.
 const noTemplate = "none"
 
-// templateDate is the date that templates write unless another is given. Sets and continued runs
-// must not change from day to day; this is the date that Llama 3.1's template falls back on.
+// templateDate is the date that templates write in what a later run continues or is compared with:
+// labels, files of answers and measurements, which must not change from day to day. It is the date
+// that Llama 3.1's template falls back on.
 const templateDate = "2024-07-26"
 
 // A chatOptions says how conversations become text.
 type chatOptions struct {
 	file string // "": the model's own template
-	date string // "": templateDate
+	date string // "": templateDate, or whatever day it is if live
+	live bool   // nothing that is written is compared with what another day writes
 	// control: messages may hold special tokens.
 	control bool
 }
@@ -31,6 +34,14 @@ func (o *chatOptions) flags(f *pflag.FlagSet) {
 	f.StringVar(&o.file, "chat-template", "", "Jinja chat template (default: the model's own; "+noTemplate+": prompts are plain text)")
 	f.StringVar(&o.date, "date", templateDate, "date that chat templates write as today's")
 	f.BoolVar(&o.control, controlFlag, false, "take texts of special tokens in messages for these tokens, as transformers does (default: they are text)")
+}
+
+// today lets templates write the day that it is, unless --date says another; but adds to its help.
+func (o *chatOptions) today(f *pflag.FlagSet, but string) {
+	o.live, o.date = true, ""
+	date := f.Lookup("date")
+	date.DefValue = ""
+	date.Usage += ", such as " + templateDate + " (default: today" + but + ")"
 }
 
 // check reports an option that is wrong.
@@ -59,5 +70,35 @@ func (o *chatOptions) load(dir string) (*chat.Template, string, error) {
 	if err != nil || o.file == noTemplate {
 		return nil, "", err
 	}
-	return chat.Open(dir, o.file, day, o.control)
+	t, hash, err := chat.Open(dir, o.file, day, o.control)
+	if t != nil && o.live && o.date == "" {
+		t = t.WithClock(time.Now)
+	}
+	return t, hash, err
+}
+
+// of is load for the model at path.
+func (o *chatOptions) of(path string) (*chat.Template, string, error) {
+	dir, err := checkpoints.FindModel(path)
+	if err != nil {
+		return nil, "", err
+	}
+	return o.load(dir)
+}
+
+// A rawFlag is --raw: what is written is continued as it stands.
+type rawFlag bool
+
+func (r *rawFlag) flag(f *pflag.FlagSet) {
+	f.BoolVar((*bool)(r), "raw", false, "continue the text as it stands, without the chat template")
+}
+
+// check reports flags of templates beside --raw.
+func (r rawFlag) check(f *pflag.FlagSet) error {
+	for _, name := range []string{"system", "chat-template", "date", controlFlag} {
+		if bool(r) && f.Changed(name) {
+			return usagef("--raw and --%s exclude each other: raw text has no template", name)
+		}
+	}
+	return nil
 }

@@ -11,11 +11,11 @@ import (
 
 	"talf/checkpoints"
 	"talf/data/corpus"
-	"talf/infer/decode"
 	"talf/infer/lookup/datastore"
 	"talf/internal/cli"
 	"talf/internal/durable"
 	"talf/internal/inspect"
+	"talf/internal/loading"
 	"talf/preprocess"
 	"talf/preprocess/samples"
 )
@@ -27,7 +27,7 @@ func newDatastore(a *app) *cobra.Command {
 		Long: `A datastore holds text as token ids with their suffix array. The draft methods rest
 and fuse look up in it what followed the newest tokens. The closer the text is to
 what the model will write, the better; the model's own answers are best.`,
-		Example: "  talf datastore build --model DIR --data answers.jsonl --out answers.idx\n  talf generate --model DIR --method rest:answers.idx --prompt 'Once upon a time'",
+		Example: "  talf datastore build MODEL --data answers.jsonl --out answers.idx\n  talf generate MODEL --method rest:answers.idx --prompt 'Once upon a time'",
 		RunE:    func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
 	c.AddCommand(newDatastoreBuild(a), newDatastoreInspect(a))
@@ -41,14 +41,14 @@ func newDatastoreBuild(a *app) *cobra.Command {
 	var asJSON bool
 	var talk chatOptions
 	cmd := &cobra.Command{
-		Use:   "build --model DIR --data FILE --out FILE",
+		Use:   "build MODEL --data FILE --out FILE",
 		Short: "Index text as tokens of a model",
 		Long: `Build reads the same input as preprocess: plain text (paragraphs), JSON with
 conversations, "text", "prompt" or "turns", or anything else with --template;
 compressed by gzip or zstd too, and directories of such files. Of the model it needs
 only the tokenizer's files. The file takes 8 bytes per token, building it about 25.`,
-		Example: `  talf datastore build --model DIR --data stories.txt --out stories.idx
-  talf datastore build --model DIR --data gsm8k.jsonl --template 'Question: {question}\nAnswer:' --answer-field answer --out gsm8k.idx`,
+		Example: `  talf datastore build MODEL --data stories.txt --out stories.idx
+  talf datastore build MODEL --data gsm8k.jsonl --template 'Question: {question}\nAnswer:' --answer-field answer --out gsm8k.idx`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if err := cli.Need(cmd, "model", "data", "out"); err != nil {
 				return err
@@ -67,7 +67,7 @@ only the tokenizer's files. The file takes 8 bytes per token, building it about 
 		},
 	}
 	f := cmd.Flags()
-	f.StringVar(&dir, "model", "", "directory of the tokenizer and the chat template")
+	modelVar(f, &dir, ", or a directory with tokenizer and chat template")
 	preVar(f, &pre)
 	f.Var((*cli.Files)(&c.Files), "data", "input file, or a directory of them (may be repeated)")
 	f.StringVar(&c.Out, "out", "", "file to write")
@@ -88,7 +88,7 @@ func (a *app) buildDatastore(ctx context.Context, c preprocess.Config, dir, pre 
 	if found, err := checkpoints.Find(dir); err == nil {
 		dir = found
 	}
-	tok, err := decode.Tokenizer(dir, pre, a.warn)
+	tok, err := loading.Tokenizer(ctx, dir, pre, a.warn)
 	if err != nil {
 		return nil, err
 	}

@@ -1,6 +1,7 @@
 package command
 
 import (
+	"context"
 	"errors"
 	"io"
 	"log/slog"
@@ -30,7 +31,7 @@ type decodeOptions struct {
 
 func (o *decodeOptions) flags(f *pflag.FlagSet) {
 	o.Options = decode.Default()
-	f.StringVar(&o.model, "model", "", "model directory in Hugging Face layout")
+	modelVar(f, &o.model, "")
 	o.drafting.flags(f)
 	f.StringVar(&o.Method, "method", "", "draft method and its parameters, such as salf:th=0.4,N=60 (default: salf with --head or --draft, ar without): "+methodNames())
 	f.StringVar(&o.Verify, "verify", "", "rule that accepts tokens of a draft tree (default: greedy at temperature 0, target above): "+verifierNames())
@@ -115,6 +116,13 @@ func (a *app) warnUndrafted(why error) {
 	}
 }
 
+// warnEmpty says why an answer has no text. templated says that a chat template wrote the prompt.
+func (a *app) warnEmpty(d *decoder, seq *infer.Sequence, templated bool) {
+	if why, try := decode.Empty(seq, d.tok, templated); why != "" {
+		a.log.Warn("the answer is empty: "+why, "try", try)
+	}
+}
+
 // A decoder is a loaded decoder with its model.
 type decoder struct {
 	*decode.Decoder
@@ -126,12 +134,12 @@ type decoder struct {
 
 // open loads the model, the tokenizer and the draft model. The last keep sequences stay cached
 // after they are closed. Rounds are recorded in trace, unless it is nil.
-func (o *decodeOptions) open(log *slog.Logger, keep int, trace io.Writer) (*decoder, error) {
-	m, tok, closeModel, err := openWithTokenizer(log, o.model, &o.machine)
+func (o *decodeOptions) open(ctx context.Context, a *app, keep int, trace io.Writer) (*decoder, error) {
+	m, tok, closeModel, err := a.loader().WithTokenizer(ctx, o.model, &o.machine.Machine)
 	if err != nil {
 		return nil, err
 	}
-	d, err := o.load(func(why string) { log.Warn(why) }, m, tok, keep, trace)
+	d, err := o.load(ctx, a, m, tok, keep, trace)
 	if err != nil {
 		closeModel()
 		return nil, err
@@ -144,10 +152,12 @@ func (o *decodeOptions) open(log *slog.Logger, keep int, trace io.Writer) (*deco
 	return d, nil
 }
 
-func (o *decodeOptions) load(warn func(string), m *model.Model, tok *tokenizer.Tokenizer, keep int, trace io.Writer) (*decoder, error) {
+func (o *decodeOptions) load(ctx context.Context, a *app, m *model.Model, tok *tokenizer.Tokenizer, keep int, trace io.Writer) (*decoder, error) {
 	c := decode.Config{Target: m, Tokenizer: tok, Options: o.Options, Keep: keep, Trace: trace}
 	if o.drafting.given() {
-		c.Draft = func() (infer.Source, io.Closer, error) { return o.drafting.open(warn, m, tok, &o.machine, keep) }
+		c.Draft = func() (infer.Source, io.Closer, error) {
+			return o.drafting.open(ctx, a, m, tok, &o.machine.Machine, keep)
+		}
 	}
 	d, err := decode.New(c)
 	if err != nil {

@@ -30,8 +30,8 @@ func newEval(a *app) *cobra.Command {
 model, heads and prompts at hand. Each has a command of its own that prints a table and
 draws a plot with bootstrap confidence intervals. The bootstrap draws whole prompts,
 because the tokens of a prompt depend on each other.`,
-		Example: `  talf eval fig2b --model DIR --head eagle=heads/eagle --head talf=heads/talf --prompts held-out.txt --plot fig2b.svg
-  talf eval table3 --model DIR --head k1=heads/k1 --head k2=heads/k2 --head k4=heads/k4 --prompts prompts.jsonl`,
+		Example: `  talf eval fig2b MODEL --head eagle=heads/eagle --head talf=heads/talf --prompts held-out.txt --plot fig2b.svg
+  talf eval table3 MODEL --head k1=heads/k1 --head k2=heads/k2 --head k4=heads/k4 --prompts prompts.jsonl`,
 		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
 	for _, e := range paper.Evaluations().Lines {
@@ -51,10 +51,10 @@ next guess is compared with the model's: how often the two agree, and how well t
 probability that the head gives to the model's choice is calibrated.`
 	}
 	c := &cobra.Command{
-		Use:     e.Name + " --model DIR --head CKPT --prompts FILE",
+		Use:     e.Name + " MODEL --head CKPT --prompts FILE",
 		Short:   e.Doc,
 		Long:    long,
-		Example: "  talf eval " + e.Name + " --model DIR --head talf=heads/talf --prompts maths=gsm8k.jsonl --plot " + e.Name + ".png",
+		Example: "  talf eval " + e.Name + " MODEL --head talf=heads/talf --prompts maths=gsm8k.jsonl --plot " + e.Name + ".png",
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if err := o.check(cmd); err != nil {
 				return err

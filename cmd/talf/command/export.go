@@ -38,8 +38,7 @@ names the head's target: its embedding is added to a head that has none, and its
 is compared with the one that the reader would use. gguf needs it for its tokenizer.`,
 		Example: `  talf export --head heads/talf --format eagle --bin --out DIR-eagle
   talf export --head heads/talf --format sglang --dtype bf16 --out DIR-sglang
-  talf export --head heads/talf --format speculators --model DIR --verifier org/model --check`,
-		Args: cobra.NoArgs,
+  talf export --head heads/talf --format speculators --model MODEL --verifier org/model --check`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if err := cli.Need(cmd, "head", "format"); err != nil {
 				return err
@@ -67,7 +66,7 @@ is compared with the one that the reader would use. gguf needs it for its tokeni
 	f.StringVar(&o.head, "head", "", "checkpoint of a draft head")
 	f.StringVar(&o.c.Format, "format", "", "format to write, one of those above")
 	f.StringVar(&o.out, "out", "", "directory to write, new or empty")
-	f.StringVar(&o.model, "model", "", "directory of the head's target")
+	modelVar(f, &o.model, ": the head's target")
 	f.StringVar(&o.verifier, "verifier", "", "speculators: where to find the target, a path or a Hugging Face id (default: --model)")
 	f.Var(&o.dtype, "dtype", "type of the weights: f32, bf16, or auto to keep it")
 	f.BoolVar(&o.c.Torch, "bin", false, "also write pytorch_model.bin, which old versions of EAGLE need")

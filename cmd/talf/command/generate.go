@@ -12,6 +12,7 @@ import (
 
 	"talf/data/corpus"
 	"talf/infer/decode"
+	"talf/infer/prompts"
 	"talf/internal/cli"
 	"talf/internal/durable"
 	"talf/internal/limits"
@@ -22,6 +23,7 @@ import (
 type generateOptions struct {
 	decodeOptions
 	prompt      string
+	raw         rawFlag
 	prompts     promptSource
 	out, trace  string
 	batch       int
@@ -31,18 +33,18 @@ type generateOptions struct {
 func newGenerate(a *app) *cobra.Command {
 	var o generateOptions
 	c := &cobra.Command{
-		Use:   "generate --model DIR [--head CKPT]",
-		Short: "Continue a prompt, or every prompt of a file",
-		Long: `Generate continues one prompt, from --prompt or standard input, and prints the text
-as it comes. With --prompts and --out it answers every prompt of a file. Run the same
-command again after an interruption, and it answers the prompts that are left.
+		Use:   "generate MODEL [PROMPT] [--head CKPT]",
+		Short: "Answer a prompt, or every prompt of a file",
+		Long: `Generate answers one prompt, its second argument or what it reads from standard input,
+and prints the text as it comes. The model's chat template, if it has one, writes out the
+prompt; a model without one continues it, and so does any model with --raw. With
+--prompts and --out it answers every prompt of a file. Run the same command again after
+an interruption, and it answers the prompts that are left.
 
 Prompt files are of the kinds that preprocess reads: JSONL with "prompt", "turns",
 "messages" or "text", plain text with one prompt per paragraph, or any JSONL with
---template 'Question: {question}\nAnswer:'. The model's chat template, if it has one,
-writes out "prompt", "turns" and "messages", which are answered turn by turn. Any
-other text, and --prompt, is continued as it stands. To ask a single question, use
-talf chat.
+--template 'Question: {question}\nAnswer:'. The chat template writes out "prompt", "turns"
+and "messages", which are answered turn by turn. Any other text is continued as it stands.
 
 At temperature 0 the output is that of plain decoding, bit for bit, whatever the
 method. Above it, the output depends on the seed but not on the method, unless
@@ -53,10 +55,11 @@ prompt, has a seed of its own, derived from --seed.
 
 --trace FILE records every round: the tree, the probabilities that draft and target
 give to its nodes, and what was kept. talf inspect trace FILE draws it.`,
-		Example: `  talf generate --model DIR --head CKPT --prompt 'Once upon a time' --stats
-  talf generate --model DIR --head CKPT --method salf:th=0.4,N=40 --temperature 0.8 --seed 7 --prompt 'Hello'
-  talf generate --model DIR --head CKPT --method static:binary-4,draw=distinct --verify traversal --temperature 1 --prompt 'Hello' --trace trace.jsonl
-  talf generate --model DIR --head CKPT --prompts in.jsonl --out out.jsonl`,
+		Example: `  talf generate model.gguf 'What is the capital of France?'
+  talf generate MODEL --raw 'Once upon a time' --head CKPT --stats
+  talf generate MODEL 'Hello' --head CKPT --method salf:th=0.4,N=40 --temperature 0.8 --seed 7
+  talf generate MODEL 'Hello' --head CKPT --method static:binary-4,draw=distinct --verify traversal --temperature 1 --trace trace.jsonl
+  talf generate MODEL --head CKPT --prompts in.jsonl --out out.jsonl`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if err := o.check(cmd); err != nil {
 				return err
@@ -76,12 +79,15 @@ give to its nodes, and what was kept. talf inspect trace FILE draws it.`,
 	}
 	f := c.Flags()
 	o.flags(f)
-	f.StringVar(&o.prompt, "prompt", "", "text to continue (default: standard input)")
+	f.StringVar(&o.prompt, "prompt", "", "what to ask, or the text to continue, which may also be the second argument (default: standard input)")
+	cli.Arguments(f, "model", "prompt")
+	o.raw.flag(f)
 	f.StringVar(&o.prompts.path, "prompts", "", "file of prompts")
 	f.StringVar(&o.out, "out", "", "JSONL file for the answers to --prompts")
 	f.IntVar(&o.batch, "batch", 1, "prompts of --prompts that are answered side by side, in passes that they share")
 	f.StringVar(&o.prompts.template, "template", "", "how the fields of a JSON object make a prompt: 'Question: {question}\\nAnswer:'")
 	o.prompts.chat.flags(f)
+	o.prompts.chat.today(f, "; with --prompts "+templateDate)
 	f.StringVar(&o.trace, "trace", "", "JSONL file that records the tree and the verdict of each round")
 	f.BoolVar(&o.stats, "stats", false, "print τ, acceptance lengths and where the time went")
 	f.BoolVar(&o.json, "json", false, "print JSON")
@@ -101,8 +107,6 @@ func (o *generateOptions) check(cmd *cobra.Command) error {
 		return usagef("--prompts and --out belong together")
 	case o.prompts.template != "" && !file:
 		return usagef("--template is for --prompts")
-	case !file && (cmd.Flags().Changed("chat-template") || cmd.Flags().Changed("date") || o.prompts.chat.control):
-		return usagef("--chat-template, --date and --" + controlFlag + " are for --prompts: --prompt is text to continue")
 	case o.batch < 1:
 		return usagef("--batch is %d, want at least 1", o.batch)
 	case o.batch > 1 && !file:
@@ -110,10 +114,30 @@ func (o *generateOptions) check(cmd *cobra.Command) error {
 	case o.trace != "" && file:
 		return usagef("--trace records one prompt, not --prompts")
 	}
+	if err := o.raw.check(cmd.Flags()); err != nil {
+		return err
+	}
+	if o.raw {
+		o.prompts.chat.file = noTemplate
+	}
+	if file {
+		o.prompts.chat.live = false // a later run may go on
+	}
 	if err := durable.Writable(o.out); err != nil {
 		return err
 	}
 	return o.prompts.chat.check()
+}
+
+// question returns the prompt as the model is given it. templated says that a chat template wrote it.
+func (o *generateOptions) question(ctx context.Context) (p chat.Prompt, templated bool, err error) {
+	template, _, err := o.prompts.chat.of(o.model)
+	if err != nil {
+		return p, false, err
+	}
+	d := prompts.Ask(template, o.prompt)
+	p, err = d.Prompt(ctx)
+	return p, template != nil, err
 }
 
 // generateOne streams the answer to one prompt.
@@ -137,7 +161,11 @@ func (a *app) generateOne(ctx context.Context, o *generateOptions) (err error) {
 			}
 		}()
 	}
-	d, err := o.open(a.log, 0, trace)
+	prompt, templated, err := o.question(ctx)
+	if err != nil {
+		return err
+	}
+	d, err := o.open(ctx, a, 0, trace)
 	if err != nil {
 		return err
 	}
@@ -149,7 +177,7 @@ func (a *app) generateOne(ctx context.Context, o *generateOptions) (err error) {
 			return err
 		}
 	}
-	seq, err := d.Answer(ctx, chat.Prompt{Text: o.prompt, Special: true}, o.seed, emit)
+	seq, err := d.Answer(ctx, prompt, o.seed, emit)
 	if !o.json && seq != nil {
 		a.printf("\n")
 	}
@@ -157,6 +185,7 @@ func (a *app) generateOne(ctx context.Context, o *generateOptions) (err error) {
 		return err
 	}
 	a.warnUndrafted(seq.Undrafted())
+	a.warnEmpty(d, seq, templated)
 	ans := decode.NewAnswer(0, o.prompt, o.seed, seq)
 	if o.json {
 		return a.printJSON(ans)
@@ -176,14 +205,14 @@ func (a *app) generateFile(ctx context.Context, o *generateOptions) error {
 	if err != nil {
 		return err
 	}
-	d, err := o.open(a.log, o.batch, nil)
+	d, err := o.open(ctx, a, o.batch, nil)
 	if err != nil {
 		return err
 	}
 	defer func() { d.close() }()
 	tasks := set.Tasks()
 	settings, err := d.Settings(decode.Facts{
-		Seed: o.seed, ActBits: int(o.machine.actBits), Head: o.drafting.head, Draft: o.drafting.draft, Template: hash,
+		Seed: o.seed, ActBits: int(o.machine.ActBits), Head: o.drafting.head, Draft: o.drafting.draft, Template: hash,
 	})
 	if err != nil {
 		return err

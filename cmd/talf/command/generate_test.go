@@ -8,10 +8,15 @@ import (
 	"regexp"
 	"strings"
 	"testing"
+	"time"
+
+	"github.com/spf13/pflag"
 
 	"talf/compute/cpu/kern"
 	"talf/infer/decode"
 	"talf/internal/e2e/talftest"
+	"talf/model/chat"
+	"talf/model/tokenizer"
 )
 
 // The README's promise, through the command line: whatever the method, the text is the same,
@@ -300,5 +305,97 @@ func TestAnInterruptEndsReadingStandardInput(t *testing.T) {
 				t.Errorf("exit %d, stderr:\n%s", r.Code, r.Err)
 			}
 		})
+	}
+}
+
+// An answer without text is no success that says nothing.
+func TestAnEmptyAnswerIsExplained(t *testing.T) {
+	dir := talftest.ChatModel(t)
+	first := func(args ...string) int {
+		t.Helper()
+		text := strings.TrimSuffix(talftest.OK(t, "", append([]string{"generate", dir, "Hello", "--max-tokens", "1", "--ignore-eos"}, args...)...), "\n")
+		tok, err := tokenizer.Load(dir)
+		if err != nil {
+			t.Fatal(err)
+		}
+		ids, err := tok.Encode(text, false)
+		if err != nil || len(ids) != 1 {
+			t.Fatalf("%q is %v: %v", text, ids, err)
+		}
+		return int(ids[0])
+	}
+	asked, raw := first(), first("--raw")
+	for _, c := range []struct {
+		eos        int
+		args, want []string
+	}{
+		{asked, nil, []string{"ends the text", "--temperature 0.7", "--raw"}},
+		{raw, []string{"--raw"}, []string{"ends the text", "--ignore-eos", "no --raw"}},
+	} {
+		talftest.EditJSON(t, filepath.Join(dir, "config.json"), "eos_token_id", c.eos)
+		for _, command := range []string{"generate", "chat"} {
+			args := append([]string{command, dir}, c.args...)
+			r := talftest.Run(t, "Hello\n", args...)
+			if r.Code != ExitOK || r.Out != "\n" {
+				t.Errorf("%v: exit %d, %q", args, r.Code, r.Out)
+			}
+			for _, w := range c.want {
+				if !strings.Contains(r.Err, w) {
+					t.Errorf("%v: %q is not in\n%s", args, w, r.Err)
+				}
+			}
+		}
+	}
+	if r := talftest.Run(t, "", "generate", dir, "Hello", "--max-tokens", "1", "--ignore-eos"); strings.Contains(r.Err, "empty") {
+		t.Errorf("an answer is called empty:\n%s", r.Err)
+	}
+}
+
+// Templates write the day that it is, but for what a later run continues.
+func TestTheDateOfTemplates(t *testing.T) {
+	dir := talftest.ChatModel(t)
+	talftest.Write(t, filepath.Join(dir, "chat_template.jinja"), "{{ strftime_now('%Y-%m-%d') }}")
+	tree := newRoot(quietApp(t))
+	for _, name := range []string{"generate", "chat", "serve", "preprocess", "bench", "train"} {
+		c, _, err := tree.Find([]string{name})
+		if err != nil {
+			t.Fatal(err)
+		}
+		want := templateDate
+		if name == "generate" || name == "chat" || name == "serve" {
+			want = ""
+		}
+		if got := c.Flag("date").DefValue; got != want {
+			t.Errorf("%s: --date is %q by default, want %q", name, got, want)
+		}
+	}
+	var f pflag.FlagSet
+	var o chatOptions
+	o.flags(&f)
+	date := func() string {
+		t.Helper()
+		template, _, err := o.load(dir)
+		if err != nil {
+			t.Fatal(err)
+		}
+		d, _ := chat.Begin(template, "")
+		d.Say("x")
+		d.Ask()
+		p, err := d.Prompt(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		return p.Text
+	}
+	if got := date(); got != templateDate {
+		t.Errorf("the date is %s, want %s", got, templateDate)
+	}
+	o.today(&f, "")
+	if before, got, after := time.Now().Format(time.DateOnly), date(), time.Now().Format(time.DateOnly); got != before && got != after {
+		t.Errorf("the date is %s, want %s", got, after)
+	}
+	o.date = "2020-02-02"
+	if got := date(); got != o.date {
+		t.Errorf("the date is %s, want %s", got, o.date)
 	}
 }

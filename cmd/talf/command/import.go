@@ -23,9 +23,8 @@ contains anything but tensors is refused.
 
 --model names the target: its sizes are compared with the head's, and the head is
 tied to its weights.`,
-		Example: `  talf import --head DIR-eagle --model DIR --out heads/eagle
-  talf generate --model DIR --head heads/eagle --prompt 'Once upon a time'`,
-		Args: cobra.NoArgs,
+		Example: `  talf import --head DIR-eagle --model MODEL --out heads/eagle
+  talf generate --model MODEL --head heads/eagle --prompt 'Once upon a time'`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if err := cli.Need(cmd, "head", "out"); err != nil {
 				return err
@@ -40,7 +39,7 @@ tied to its weights.`,
 	f := c.Flags()
 	f.StringVar(&dir, "head", "", "directory or GGUF file of the head")
 	f.StringVar(&out, "out", "", "directory to write, new or empty")
-	f.StringVar(&target, "model", "", "directory of the head's target")
+	modelVar(f, &target, ": the head's target")
 	f.BoolVar(&force, "force", false, "tie the head to --model even if it was trained for another target")
 	f.BoolVar(&asJSON, "json", false, "print JSON")
 	return c

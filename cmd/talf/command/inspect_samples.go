@@ -10,9 +10,9 @@ import (
 
 	"talf/checkpoints"
 	"talf/data/corpus"
-	"talf/infer/decode"
 	"talf/internal/cli"
 	"talf/internal/inspect"
+	"talf/internal/loading"
 	"talf/model/tokenizer"
 	"talf/preprocess"
 	"talf/preprocess/samples"
@@ -36,7 +36,7 @@ how much of that the N tokens cover that train would choose.
 
 Source files need --model; a directory with only a tokenizer's files is enough. Without
 it, rows of shards are shown as token ids.`,
-		Example: "  talf inspect data sharegpt.json --model DIR\n  talf inspect data labels --model DIR --n 5 --seed 1\n  talf inspect data labels --stats",
+		Example: "  talf inspect data sharegpt.json --model MODEL\n  talf inspect data labels --model MODEL --n 5 --seed 1\n  talf inspect data labels --stats",
 		Args:    cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if err := o.check(); err != nil {
@@ -76,7 +76,7 @@ it, rows of shards are shown as token ids.`,
 	f := c.Flags()
 	f.BoolVar(&stats, "stats", false, "show statistics of shards instead of samples")
 	f.StringVar(&vocab, "draft-vocab", "", "with --stats: how much of text and labels a draft vocabulary covers, as for train")
-	f.StringVar(&o.dir, "model", "", "directory of the tokenizer, the chat template and config.json")
+	f.StringVar(&o.dir, "model", "", modelHelp)
 	preVar(f, &o.pre)
 	cli.CountVar(f, &o.n, "n", o.n, "number of samples to show")
 	f.Uint64Var(&o.seed, "seed", 0, "seed for choosing samples at random (0: the first ones)")
@@ -128,7 +128,7 @@ func (o *inspection) inspect(ctx context.Context, a *app, path string) (*samples
 			dir = found
 		}
 		var err error
-		if tok, err = decode.Tokenizer(dir, o.pre, a.warn); err != nil {
+		if tok, err = loading.Tokenizer(ctx, dir, o.pre, a.warn); err != nil {
 			return nil, err
 		}
 	}

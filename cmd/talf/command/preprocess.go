@@ -26,7 +26,7 @@ func newPreprocess(a *app) *cobra.Command {
 	var talk chatOptions
 	var stripe stripeFlags
 	cmd := &cobra.Command{
-		Use:   "preprocess --model DIR --data FILE --out DIR",
+		Use:   "preprocess MODEL --data FILE --out DIR",
 		Short: "Label text with a model's token trees, to train a draft head on",
 		Long: `Preprocess runs the model over text. For every position it writes the tree of likely
 continuations, the model's distribution after each node, and the hidden state, to
@@ -48,13 +48,13 @@ Several runs can make one set together. Start them with --shard-index 0 to n −
 number them: each labels every n-th shard. If all write to one directory, the last to
 finish joins the parts; otherwise use preprocess merge. The set is the same as a single
 run's. If a run is lost, start it again. docs/deploy has examples.`,
-		Example: `  talf preprocess --model DIR --data stories.txt --out labels
-  talf preprocess --model DIR --data sharegpt.json --out labels
-  talf preprocess --model DIR --data gsm8k.jsonl --template 'Question: {question}\nAnswer:' --answer-field answer --out labels
-  talf preprocess --model DIR --data prompts.jsonl --regenerate --out labels
-  talf preprocess --model DIR --data prompts.jsonl --regenerate-url http://127.0.0.1:8000/v1 --out labels
-  talf preprocess --model DIR --data stories.txt --out labels --device auto
-  talf preprocess --model DIR --data stories.txt --out labels --shard-index 1 --shard-count 4`,
+		Example: `  talf preprocess MODEL --data stories.txt --out labels
+  talf preprocess MODEL --data sharegpt.json --out labels
+  talf preprocess MODEL --data gsm8k.jsonl --template 'Question: {question}\nAnswer:' --answer-field answer --out labels
+  talf preprocess MODEL --data prompts.jsonl --regenerate --out labels
+  talf preprocess MODEL --data prompts.jsonl --regenerate-url http://127.0.0.1:8000/v1 --out labels
+  talf preprocess MODEL --data stories.txt --out labels --device auto
+  talf preprocess MODEL --data stories.txt --out labels --shard-index 1 --shard-count 4`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if err := cli.Need(cmd, "model", "data", "out"); err != nil {
 				return err
@@ -93,7 +93,7 @@ run's. If a run is lost, start it again. docs/deploy has examples.`,
 		},
 	}
 	f := cmd.Flags()
-	f.StringVar(&dir, "model", "", "model directory in Hugging Face layout")
+	modelVar(f, &dir, "")
 	f.Var((*cli.Files)(&c.Files), "data", "input file or directory (may be repeated)")
 	f.StringVar(&c.Out, "out", "", "directory to write the shards to")
 	labelFlags(f, &c, &talk)

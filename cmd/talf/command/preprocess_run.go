@@ -4,12 +4,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"log/slog"
+	"strings"
 
 	"talf/checkpoints"
 	"talf/compute/devices"
 	"talf/data/corpus"
 	"talf/infer/decode"
+	"talf/internal/loading"
 	"talf/model"
 	"talf/preprocess"
 	"talf/preprocess/regenerate"
@@ -27,17 +28,17 @@ type placement struct {
 }
 
 func (o *placement) flags(f *pflag.FlagSet) {
-	threadsVar(f, &o.threads)
+	threadsVar(f, &o.Threads)
 	f.Var(&o.devices, "device", devices.HelpAll())
 	f.BoolVar(&o.cublas, "cublas", true, "on a CUDA device, let cuBLAS compute large products where it is found")
 	f.Var(&o.DType, "dtype", dtypeHelp())
-	f.Var(&o.actPlanes, "act-planes", devices.PlanesHelp)
-	preVar(f, &o.pre)
+	f.Var(&o.ActPlanes, "act-planes", devices.PlanesHelp)
+	preVar(f, &o.Pre)
 }
 
 // open loads a copy of the model in dir onto every device and reports what computes it. The
 // returned function frees the copies.
-func (o *placement) open(log *slog.Logger, c *preprocess.Config, dir string) (all []*model.Model, arithmetic string, closeAll func(), err error) {
+func (o *placement) open(ctx context.Context, l *loading.Loader, c *preprocess.Config, dir string) (all []*model.Model, arithmetic string, closeAll func(), err error) {
 	on, err := o.devices.Resolve()
 	if err != nil {
 		return nil, "", nil, fmt.Errorf("--device: %w", err)
@@ -58,13 +59,17 @@ func (o *placement) open(log *slog.Logger, c *preprocess.Config, dir string) (al
 		}
 	}
 	for _, d := range on {
-		o.device = d
-		m, closeModel, err := openModelAs(log, dir, &o.machineOptions)
+		o.Device = d
+		m, closeModel, err := l.Model(ctx, dir, &o.Machine)
 		if err != nil {
 			closeAll()
 			return nil, "", nil, err
 		}
 		all, undo = append(all, m), append(undo, closeModel)
+	}
+	if err := all[0].Identify(); err != nil { // what the set says of its labels
+		closeAll()
+		return nil, "", nil, err
 	}
 	return all, preprocess.Arithmetic(all[0], o.DType != checkpoints.Auto), closeAll, nil
 }
@@ -75,7 +80,7 @@ func (a *app) preprocess(ctx context.Context, c preprocess.Config, dir string, o
 	if err != nil {
 		return preprocess.Stats{}, err
 	}
-	models, arithmetic, closeModels, err := on.open(a.log, &c, dir)
+	models, arithmetic, closeModels, err := on.open(ctx, a.loader(), &c, dir)
 	if err != nil {
 		return preprocess.Stats{}, err
 	}
@@ -94,7 +99,7 @@ func (a *app) preprocess(ctx context.Context, c preprocess.Config, dir string, o
 	bar := a.progress("preprocess", "tokens")
 	defer bar.End()
 	bad := corpus.BadLines{Log: a.log}
-	in, err := a.labelled(dir, on.pre, m, &talk, &bad)
+	in, err := a.labelled(ctx, dir, on.Pre, m, &talk, &bad)
 	if err != nil {
 		return preprocess.Stats{}, err
 	}
@@ -124,11 +129,11 @@ func (a *app) preprocess(ctx context.Context, c preprocess.Config, dir string, o
 }
 
 // labelled returns what labels texts with the target m of dir. pre is --pre.
-func (a *app) labelled(dir, pre string, m *model.Model, talk *chatOptions, bad *corpus.BadLines) (in preprocess.Inputs, err error) {
+func (a *app) labelled(ctx context.Context, dir, pre string, m *model.Model, talk *chatOptions, bad *corpus.BadLines) (in preprocess.Inputs, err error) {
 	if dir, err = checkpoints.FindModel(dir); err != nil {
 		return in, err
 	}
-	tok, err := decode.Tokenizer(dir, pre, a.warn)
+	tok, err := loading.Tokenizer(ctx, dir, pre, a.warn)
 	if err == nil {
 		err = decode.CheckTokenizer(dir, tok, m)
 	}
@@ -152,7 +157,7 @@ func (a *app) products(copies []*model.Model, library bool) (string, error) {
 		case why != nil:
 			by = "the device's own: " + why.Error()
 		}
-		a.log.Info("labelling", "device", m.Device().Name(), "weights", m.Weights(), "products", by)
+		a.log.Info("labelling", "device", m.Device().Name(), "weights", strings.ToLower(m.Options().DType.String()), "products", by)
 	})
 	if err != nil {
 		err = fmt.Errorf("%w: turn the library off with --cublas=false", err)

@@ -1,7 +1,6 @@
 package command
 
 import (
-	"talf/checkpoints"
 	"talf/data/corpus"
 	"talf/infer/prompts"
 	"talf/model/chat"
@@ -13,14 +12,10 @@ type promptSource struct {
 	chat           chatOptions
 }
 
-// readPrompts reads a file of prompts for the model in dir, and also returns the hash of the
+// readPrompts reads a file of prompts for the model at path, and also returns the hash of the
 // chat template.
-func (a *app) readPrompts(f *promptSource, dir string) (*prompts.Set, string, error) {
-	dir, err := checkpoints.FindModel(dir)
-	if err != nil {
-		return nil, "", err
-	}
-	template, hash, err := f.chat.load(dir)
+func (a *app) readPrompts(f *promptSource, path string) (*prompts.Set, string, error) {
+	template, hash, err := f.chat.of(path)
 	if err != nil {
 		return nil, "", err
 	}

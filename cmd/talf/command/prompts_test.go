@@ -36,7 +36,19 @@ func TestChatTemplatesOfPromptFiles(t *testing.T) {
 	if x := talftest.ReadAnswers(t, bare); len(x) != 3 || x[1].Text == got[1].Text {
 		t.Errorf("without a template: %+v", x)
 	}
-	talftest.Run(t, "", "generate", "--model", dir, "--prompt", "x", "--chat-template", "none").Refuses(t, ExitUsage, "--chat-template", "--prompts")
+	// A single prompt is asked as a line of a file is, and --raw continues it.
+	one := func(more ...string) string {
+		return strings.TrimSuffix(talftest.OK(t, "", append([]string{"generate", dir, "Hello", "--max-tokens", "6", "--ignore-eos"}, more...)...), "\n")
+	}
+	if asked := one(); asked != got[1].Text || one("--chat-template", "none") != talftest.ReadAnswers(t, bare)[1].Text || one("--raw") != talftest.ReadAnswers(t, bare)[1].Text {
+		t.Errorf("a prompt is answered %q, want %q; raw %q", asked, got[1].Text, one("--raw"))
+	}
+	raw := filepath.Join(tmp, "raw.jsonl")
+	talftest.OK(t, "", append(args, "--raw", "--out", raw)...)
+	if x, y := talftest.ReadAnswers(t, raw), talftest.ReadAnswers(t, bare); x[1].Text != y[1].Text {
+		t.Errorf("a file's prompts raw: %+v, want %+v", x, y)
+	}
+	talftest.Run(t, "", "generate", dir, "x", "--raw", "--date", "2026-01-01").Refuses(t, ExitUsage, "--raw and --date")
 	talftest.Run(t, "", append(args, "--date", "today")...).Refuses(t, ExitUsage, "--date")
 
 	two := talftest.Write(t, filepath.Join(tmp, "two.jsonl"), `{"prompt":"Hello"}`+"\n"+`{"turns":["Hello","You?"]}`)

@@ -15,7 +15,7 @@ func newQuantize(a *app) *cobra.Command {
 	var asJSON bool
 	dt := checkpoints.DType(compute.Q8)
 	c := &cobra.Command{
-		Use:   "quantize --model DIR --out DIR",
+		Use:   "quantize MODEL --out DIR",
 		Short: "Write a model with smaller weights",
 		Long: `Quantize writes a copy of a model whose matrices are stored as q8 (8-bit integers
 with a float16 scale for every 32 elements of a row), q4 (blocks of 256 or 32 integers of 4 bits,
@@ -25,8 +25,7 @@ up-projection of latent attention. A draft head trained for the model works with
 
 The --dtype flag of other commands quantises each time a model is loaded; a
 quantised copy saves that time, and disk space.`,
-		Example: "  talf quantize --model DIR --out DIR-q8\n  talf generate --model DIR-q8 --prompt 'Once upon a time'",
-		Args:    cobra.NoArgs,
+		Example: "  talf quantize MODEL --out DIR-q8\n  talf generate MODEL-q8 --prompt 'Once upon a time'",
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if err := cli.Need(cmd, "model", "out"); err != nil {
 				return err
@@ -51,7 +50,7 @@ quantised copy saves that time, and disk space.`,
 		},
 	}
 	f := c.Flags()
-	f.StringVar(&dir, "model", "", "model directory in Hugging Face layout")
+	modelVar(f, &dir, "")
 	f.StringVar(&out, "out", "", "directory to write, new or empty")
 	f.Var(&dt, "dtype", "type of the new weights: q8, q4 or bf16")
 	f.BoolVar(&asJSON, "json", false, "print JSON")

@@ -61,10 +61,10 @@ func (q *quickTools) Train(ctx context.Context, c train.Config, f quickstart.Tra
 	return err
 }
 
-func (q *quickTools) Open(dir string, layers int) (*model.Model, func(), error) {
+func (q *quickTools) Open(ctx context.Context, dir string, layers int) (*model.Model, func(), error) {
 	m := defaultMachine()
 	m.Layers = layers
-	return openModelAs(q.a.log, dir, &m)
+	return q.a.loader().Model(ctx, dir, &m.Machine)
 }
 
 func (q *quickTools) Begin(i, n int, doc string) {

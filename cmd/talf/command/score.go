@@ -24,7 +24,7 @@ type scoreOptions struct {
 func newScore(a *app) *cobra.Command {
 	var o scoreOptions
 	c := &cobra.Command{
-		Use:   "score --model DIR --out FILE",
+		Use:   "score MODEL --out FILE",
 		Short: "Write logits and hidden states of given tokens, to compare with other systems",
 		Long: `Score reads one JSON object per line from standard input:
 
@@ -39,7 +39,7 @@ in float32,
   N.tree_logits  [nodes, vocabulary], only where the line has a tree
   N.head_logits  [ids − 1, vocabulary], only with --head: the draft head's, for every
                  id but the first and the model's hidden state before it`,
-		Example: `  echo '{"ids":[1,5,9]}' | talf score --model DIR --out scores.safetensors`,
+		Example: `  echo '{"ids":[1,5,9]}' | talf score MODEL --out scores.safetensors`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if err := cli.Need(cmd, "model", "out"); err != nil {
 				return err
@@ -53,7 +53,7 @@ in float32,
 		},
 	}
 	f := c.Flags()
-	f.StringVar(&o.model, "model", "", "model directory in Hugging Face layout")
+	modelVar(f, &o.model, "")
 	f.StringVar(&o.head, "head", "", "checkpoint of a draft head whose logits to write, too")
 	f.BoolVar(&o.force, "force", false, "accept a head that was trained for another target")
 	f.StringVar(&o.out, "out", "", "safetensors file to write")
@@ -70,7 +70,7 @@ func (a *app) score(ctx context.Context, o *scoreOptions, out *durable.File) err
 	if len(in) == 0 {
 		return usagef("standard input is empty: want one JSON object a line")
 	}
-	m, closeModel, err := openModelAs(a.log, o.model, &o.machine)
+	m, closeModel, err := a.loader().Model(ctx, o.model, &o.machine.Machine)
 	if err != nil {
 		return err
 	}

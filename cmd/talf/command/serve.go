@@ -44,7 +44,7 @@ const keyVariable = "TALF_API_KEY"
 func newServe(a *app) *cobra.Command {
 	o := serveOptions{loop: loop.Default(), server: serve.Default()}
 	c := &cobra.Command{
-		Use:   "serve --model DIR [--head CKPT]",
+		Use:   "serve MODEL [--head CKPT]",
 		Short: "Answer requests of OpenAI's API, and of Anthropic's",
 		Long: `Serve answers /v1/chat/completions, /v1/completions, /v1/responses and Anthropic's
 /v1/messages, whole and streamed, with /v1/models, /tokenize, /detokenize, /health, /ready,
@@ -57,9 +57,8 @@ With --api-key-file, or the environment variable ` + keyVariable + `, requests n
 interrupt stops taking requests and lets those that run end. SIGHUP makes the server read the
 files of keys and of the certificate again. --config reads a YAML file whose keys are the
 names of the flags; a flag on the command line wins.`,
-		Example: `  talf serve --model DIR --head CKPT
-  talf serve --model DIR --head CKPT --method salf --method goose --listen 127.0.0.1:8000 --served-model-name mine`,
-		Args: cobra.NoArgs,
+		Example: `  talf serve MODEL --head CKPT
+  talf serve MODEL --head CKPT --method salf --method goose --listen 127.0.0.1:8000 --served-model-name mine`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if o.config != "" {
 				if err := serveFile().Read(cmd.Flags(), o.config); err != nil {
@@ -73,7 +72,7 @@ names of the flags; a flag on the command line wins.`,
 		},
 	}
 	f := c.Flags()
-	f.StringVar(&o.model, "model", "", "model directory in Hugging Face layout")
+	modelVar(f, &o.model, "")
 	o.drafting.flags(f)
 	f.StringArrayVar(&o.methods, "method", nil, "draft `method`, or METHOD@VERIFIER, that requests may choose, the first by default (may be repeated; default: auto)")
 	f.StringVar(&o.listen.Address, "listen", "127.0.0.1:8080", "address and port")
@@ -97,6 +96,7 @@ names of the flags; a flag on the command line wins.`,
 	f.StringVar(&o.server.Collector, "otlp-endpoint", "", "`URL` of an OpenTelemetry collector that gets a trace of each request, such as http://127.0.0.1:4318")
 	f.BoolVar(&o.server.MetricsOpen, "metrics-without-key", false, "let everyone read /metrics")
 	o.chat.flags(f)
+	o.chat.today(f, "")
 	o.machine.flags(f)
 	return c
 }
@@ -140,7 +140,7 @@ func (a *app) serve(ctx context.Context, o *serveOptions) (err error) {
 	if err != nil {
 		return err
 	}
-	m, tok, closeModel, err := openWithTokenizer(a.log, dir, &o.machine)
+	m, tok, closeModel, err := a.loader().WithTokenizer(ctx, dir, &o.machine.Machine)
 	if err != nil {
 		return err
 	}
@@ -158,7 +158,7 @@ func (a *app) serve(ctx context.Context, o *serveOptions) (err error) {
 // serveModel serves a loaded model until ctx ends.
 func (a *app) serveModel(ctx context.Context, o *serveOptions, p serve.Parts) (err error) {
 	if o.drafting.given() {
-		src, closer, err := o.drafting.open(func(why string) { a.log.Warn(why) }, p.Model, p.Tokenizer, &o.machine, o.cached)
+		src, closer, err := o.drafting.open(ctx, a, p.Model, p.Tokenizer, &o.machine.Machine, o.cached)
 		if err != nil {
 			return err
 		}

@@ -8,8 +8,8 @@ import (
 	"github.com/spf13/cobra"
 
 	"talf/checkpoints"
-	"talf/infer/decode"
 	"talf/internal/cli"
+	"talf/internal/loading"
 	"talf/model/chat"
 	"talf/model/tokenizer"
 	"talf/model/transcode"
@@ -28,7 +28,7 @@ type tokenizeOptions struct {
 func newTokenize(a *app) *cobra.Command {
 	var o tokenizeOptions
 	c := &cobra.Command{
-		Use:   "tokenize --model DIR",
+		Use:   "tokenize MODEL",
 		Short: "Turn text into token ids, ids into text, or conversations into both",
 		Long: `Tokenize reads one JSON object per line from standard input and writes one per line, in
 the same order. Its results are those of Hugging Face tokenizers and transformers. A
@@ -49,9 +49,9 @@ line that is wrong, or that the template refuses, becomes {"error": …}. Withou
 
 Other fields and blank lines are ignored. Text must be UTF-8; half of a surrogate pair
 ("\ud800") is refused, too. Ids that the tokenizer does not know have no text.`,
-		Example: `  echo '{"text":"Hello"}' | talf tokenize --model DIR
-  echo '{"ids":[1,2]}' | talf tokenize --model DIR --decode --skip-special
-  talf tokenize --model DIR --messages < conversations.jsonl > tokens.jsonl
+		Example: `  echo '{"text":"Hello"}' | talf tokenize MODEL
+  echo '{"ids":[1,2]}' | talf tokenize MODEL --decode --skip-special
+  talf tokenize MODEL --messages < conversations.jsonl > tokens.jsonl
   talf tokenize --messages --chat-template chat_template.jinja --text-only < conversations.jsonl`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if err := o.check(cmd); err != nil {
@@ -69,7 +69,7 @@ Other fields and blank lines are ignored. Text must be UTF-8; half of a surrogat
 		},
 	}
 	f := c.Flags()
-	f.StringVar(&o.model, "model", "", "directory with tokenizer.json or tokenizer.model")
+	modelVar(f, &o.model, ", or a directory with tokenizer.json or tokenizer.model")
 	preVar(f, &o.pre)
 	f.BoolVar(&o.noSpecial, "no-special", false, "leave out the special tokens around a text")
 	f.BoolVar(&o.decode, "decode", false, "turn ids into text")
@@ -113,7 +113,7 @@ func (o *tokenizeOptions) work(ctx context.Context, warn func(string)) (transcod
 	}
 	var tok *tokenizer.Tokenizer
 	if !o.textOnly {
-		if tok, err = decode.Tokenizer(dir, o.pre, warn); err != nil {
+		if tok, err = loading.Tokenizer(ctx, dir, o.pre, warn); err != nil {
 			return nil, err
 		}
 	}

@@ -56,7 +56,7 @@ const initTarget = "target"
 func newTrain(a *app) *cobra.Command {
 	o := trainOptions{cfg: train.Default(), label: preprocess.Default(), features: string(train.FeaturesAuto)}
 	c := &cobra.Command{
-		Use:   "train --model DIR --data DIR --out DIR",
+		Use:   "train MODEL --data DIR --out DIR",
 		Short: "Train a draft head, or a small language model",
 		Long: `Train fits a draft head to the labels that preprocess made with the same model. The
 model itself does not change: its embedding and LM head serve the head as well. --out
@@ -91,11 +91,11 @@ flags about texts and labels. The head is the one that preprocess and train make
 line wins. --print-config writes such a file.
 
 Losses: ` + loss.Help() + `.`,
-		Example: `  talf train --model DIR --data labels --loss eagle --steps 2000 --out heads/eagle
-  talf train --model DIR --data labels --loss talf --steps 600 --init heads/eagle --out heads/talf
-  talf train --model DIR --data math=0.7 --data chat=0.3 --stage eagle:10e --stage talf:3e:lr=1e-4 --out heads/both
-  talf train --model DIR --data labels --draft-vocab 8192 --stage eagle3:10e --stage talf:outside=mask:3e --out heads/eagle3
-  talf train --model DIR --online --data sharegpt.json --loss-only --stage eagle3:10e --out heads/online
+		Example: `  talf train MODEL --data labels --loss eagle --steps 2000 --out heads/eagle
+  talf train MODEL --data labels --loss talf --steps 600 --init heads/eagle --out heads/talf
+  talf train MODEL --data math=0.7 --data chat=0.3 --stage eagle:10e --stage talf:3e:lr=1e-4 --out heads/both
+  talf train MODEL --data labels --draft-vocab 8192 --stage eagle3:10e --stage talf:outside=mask:3e --out heads/eagle3
+  talf train MODEL --online --data sharegpt.json --loss-only --stage eagle3:10e --out heads/online
   talf train --config run.yaml --lr 1e-4 --print-config
   talf train --kind lm --model config-dir --data text.jsonl --steps 5000 --out small --export small/model`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -134,7 +134,7 @@ func (o *trainOptions) flags(f *pflag.FlagSet) {
 	f.StringVar(&o.config, "config", "", "YAML file of flags")
 	f.BoolVar(&o.print, "print-config", false, "print all flags as such a file, and do nothing else")
 	f.StringVar(&o.kind, "kind", checkpoints.KindHead, "head or lm")
-	f.StringVar(&o.model, "model", "", "model directory in Hugging Face layout")
+	modelVar(f, &o.model, "")
 	f.Var(&o.data, "data", "directory that preprocess wrote, or DIR=WEIGHT to mix several; with --kind lm or --online a text file (may be repeated)")
 	f.StringVar(&o.out, "out", "", "directory of checkpoints")
 	f.StringVar(&o.cfg.Loss, "loss", o.cfg.Loss, "loss of a head and its parameters, such as eagle:w_cls=1")

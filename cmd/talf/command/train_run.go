@@ -61,7 +61,7 @@ func (a *app) prepareTraining(ctx context.Context, o *trainOptions, device devic
 	}
 	m := defaultMachine()
 	m.Lazy = !o.place.Online // a target that labels is refused for its size before any text is read
-	m.threads, m.device, m.trainBF16, m.trainBLAS = o.threads, device, o.place.Math == plan.BF16, o.place.CUBLAS
+	m.Threads, m.Device, m.TrainBF16, m.TrainBLAS = o.threads, device, o.place.Math == plan.BF16, o.place.CUBLAS
 	if o.kind == checkpoints.KindLM {
 		return a.prepareLM(o, &m, group, report)
 	}
@@ -69,8 +69,12 @@ func (a *app) prepareTraining(ctx context.Context, o *trainOptions, device devic
 }
 
 func (a *app) prepareHead(ctx context.Context, o *trainOptions, m *machineOptions, group dist.Group, report func(train.Progress)) (*trainRun, error) {
-	target, closeTarget, err := openModelAs(a.log, o.model, m)
+	target, closeTarget, err := a.loader().Model(ctx, o.model, &m.Machine)
 	if err != nil {
+		return nil, err
+	}
+	if err := target.Identify(); err != nil { // what the head is tied to
+		closeTarget()
 		return nil, err
 	}
 	o.place.Log(a.log, target.Device())
@@ -104,7 +108,7 @@ func (a *app) prepareHead(ctx context.Context, o *trainOptions, m *machineOption
 // online returns the set that labels o's texts while training reads it.
 func (a *app) online(ctx context.Context, o *trainOptions, target *model.Model, taps []int) (*data.Set, error) {
 	bad := corpus.BadLines{Log: a.log}
-	in, err := a.labelled(o.model, o.pre, target, &o.talk, &bad)
+	in, err := a.labelled(ctx, o.model, o.pre, target, &o.talk, &bad)
 	if err != nil {
 		return nil, err
 	}
@@ -125,7 +129,7 @@ func (a *app) prepareLM(o *trainOptions, m *machineOptions, group dist.Group, re
 	if err != nil {
 		return nil, err
 	}
-	dev, err := m.openDevice(a.log)
+	dev, err := m.Open(a.log)
 	if err != nil {
 		return nil, err
 	}

@@ -1,0 +1,183 @@
+// Package loading loads models as commands do: onto the device that a user names, with progress, until
+// a context ends.
+package loading
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"time"
+
+	"talf/checkpoints"
+	"talf/compute"
+	"talf/compute/devices"
+	"talf/infer/decode"
+	"talf/infer/source"
+	"talf/internal/cli"
+	"talf/model"
+	"talf/model/safetensors"
+	"talf/model/tokenizer"
+)
+
+// A Machine says how a model runs on this machine. The zero value keeps weights as float32.
+type Machine struct {
+	checkpoints.Loading
+	Threads   int // of the CPU; 0: one for each core
+	Device    devices.Name
+	ActBits   devices.ActBits
+	ActPlanes devices.ActPlanes
+	Pre       string // how the tokenizer splits texts; "": as its file says
+	TrainBF16 bool   // training multiplies in bfloat16, which the CPU cannot
+	TrainBLAS bool   // and may use a library, of which the CPU has none
+}
+
+// Default returns the machine of a command without flags.
+func Default() Machine {
+	return Machine{Loading: checkpoints.Loading{DType: checkpoints.Auto}}
+}
+
+// A Loader loads models and says how far it is.
+type Loader struct {
+	Log *slog.Logger
+	Err io.Writer // progress goes here
+	// Quiet shows no progress.
+	Quiet bool
+	// Told, unless nil, is called for every piece of work, at which a context that has ended is noticed.
+	Told func(p model.Phase)
+}
+
+// Watch returns what shows the progress of work on all the weights of a model, and ends it with ctx.
+func (l *Loader) Watch(ctx context.Context) model.Watch {
+	var bar *cli.Progress
+	var phase model.Phase
+	return func(p model.Phase, done, total int64) error {
+		if l.Told != nil {
+			l.Told(p)
+		}
+		if bar != nil && (p != phase || done >= total || ctx.Err() != nil) {
+			bar.End()
+			bar = nil
+		}
+		if err := ctx.Err(); err != nil || done >= total {
+			return err
+		}
+		if bar == nil {
+			bar, phase = cli.NewProgress(l.Err, string(p), "MiB", l.Quiet), p
+		}
+		bar.Set(done>>20, total>>20, "")
+		return nil
+	}
+}
+
+// Model opens the device that o names and loads the model at path onto it. The
+// returned function frees the model and the device.
+func (l *Loader) Model(ctx context.Context, path string, o *Machine) (*model.Model, func(), error) {
+	path, err := checkpoints.FindModel(path)
+	if err != nil {
+		return nil, nil, err
+	}
+	dev, err := o.Open(l.Log)
+	if err != nil {
+		return nil, nil, err
+	}
+	began := time.Now()
+	m, err := l.On(ctx, path, o, dev)
+	if err != nil {
+		_ = dev.Close()
+		if kind, _ := decode.KindOf(path); kind == decode.DraftHead {
+			return nil, nil, fmt.Errorf("model: %s is a draft head, not a language model: give it as --head", path)
+		}
+		return nil, nil, err
+	}
+	l.Log.Debug("loaded", "what", "weights", "seconds", time.Since(began).Seconds())
+	reserved := int64(0)
+	if dev.Abilities().Account != nil { // keys and values will be in this machine's memory
+		reserved = m.PoolBytes()
+	}
+	devices.LimitHeap(reserved)
+	return m, func() {
+		_ = m.Close()
+		_ = dev.Close()
+	}, nil
+}
+
+// WithTokenizer is Model with the model's tokenizer. That is read first: reading it takes several times
+// the memory that is kept, which the weights take afterwards.
+func (l *Loader) WithTokenizer(ctx context.Context, path string, o *Machine) (*model.Model, *tokenizer.Tokenizer, func(), error) {
+	path, err := checkpoints.FindModel(path)
+	if err != nil {
+		return nil, nil, nil, err
+	}
+	began := time.Now()
+	tok, tokErr := Tokenizer(ctx, path, o.Pre, func(why string) { l.Log.Warn(why) })
+	if ctx.Err() != nil {
+		return nil, nil, nil, ctx.Err()
+	}
+	decode.GiveBack()
+	l.Log.Debug("loaded", "what", "tokenizer", "seconds", time.Since(began).Seconds())
+	undo := decode.CollectEarly()
+	m, closeModel, err := l.Model(ctx, path, o)
+	undo()
+	if err != nil { // which says more than that there is no tokenizer
+		return nil, nil, nil, err
+	}
+	if err = tokErr; err == nil {
+		err = decode.CheckTokenizer(path, tok, m)
+	}
+	if err != nil {
+		closeModel()
+	}
+	return m, tok, closeModel, err
+}
+
+// Tokenizer is decode.Tokenizer, or returns once ctx ends: a load in memory alone goes on unseen.
+func Tokenizer(ctx context.Context, dir, pre string, warn func(string)) (*tokenizer.Tokenizer, error) {
+	return cli.Wait(ctx, func() (*tokenizer.Tokenizer, error) { return decode.Tokenizer(dir, pre, warn) })
+}
+
+// Draft loads a language model that drafts for target, on its device. Asked for q4, a model
+// that has nothing to keep has its own type of weights: the answer does not depend on it.
+func (l *Loader) Draft(ctx context.Context, path string, target *model.Model, tok *tokenizer.Tokenizer, o *Machine) (*model.Model, *source.Vocab, error) {
+	path, err := checkpoints.FindModel(path)
+	if err != nil {
+		return nil, nil, fmt.Errorf("draft: %w", err)
+	}
+	alone := *o
+	alone.Layers = 0 // of the target
+	if alone.DType == checkpoints.DType(compute.Q4) && !decode.KeptAsQ4(path) {
+		alone.DType = checkpoints.Auto // q4 would refuse it
+	}
+	return decode.LoadDraft(path, target, tok, func(path string) (*model.Model, error) { return l.On(ctx, path, &alone, target.Device()) })
+}
+
+// On loads the model at path, which FindModel has found, onto a device.
+func (l *Loader) On(ctx context.Context, path string, o *Machine, dev compute.Device) (*model.Model, error) {
+	o.Watch = l.Watch(ctx)
+	m, err := o.Load(path, dev)
+	if wrong := (checkpoints.LayersError{}); errors.As(err, &wrong) {
+		return nil, cli.UsageError{Err: err}
+	}
+	if wrong := (*safetensors.ValueError)(nil); errors.As(err, &wrong) {
+		return nil, fmt.Errorf("%w (--allow-nonfinite loads it all the same)", err)
+	}
+	return m, err
+}
+
+// Open opens the device that o names. Its warnings go to log.
+func (o *Machine) Open(log *slog.Logger) (compute.Device, error) {
+	o.Device = o.Device.Resolve()
+	if o.Device.Remote() && o.ActBits == 8 {
+		return nil, cli.Usagef("--act-bits 8 is for the CPU: on %s activations have 16 bits", o.Device)
+	}
+	return devices.Open(o.Device, o.Config(log))
+}
+
+// Config returns the configuration of the device that o names.
+func (o *Machine) Config(log *slog.Logger) devices.Config {
+	return devices.Config{
+		Threads: o.Threads, ActBits: int(o.ActBits), ActPlanes: int(o.ActPlanes), Weights: compute.DType(o.DType),
+		TrainBF16: o.TrainBF16, TrainBLAS: o.TrainBLAS, Log: log,
+	}
+}
