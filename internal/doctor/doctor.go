@@ -39,7 +39,9 @@ type CPU struct {
 	Threads  int      `json:"threads"` // that the device uses
 	Features []string `json:"features"`
 	Device   string   `json:"device"`           // the device and the kernels it chose
-	Kernels  []string `json:"kernels"`          // values of TALF_CLASS that work here, slowest first
+	SelfTest string   `json:"self_test"`        // "passed", or which kernel failed and how
+	Kernels  []string `json:"kernels"`          // classes that this process can run, slowest first
+	Barred   []string `json:"barred,omitempty"` // classes that the machine has beyond what TALF_CLASS asks for
 	NoAMX    string   `json:"no_amx,omitempty"` // why class amx is not among them
 	Pairs    string   `json:"bf16dp,omitempty"` // what multiplies weights as bf16dp; "": plain Go
 	Shapes   string   `json:"shapes,omitempty"` // how products cut many rows, measured now: a value of TALF_SHAPES
@@ -52,29 +54,49 @@ type Memory struct {
 	Limit     string `json:"limit,omitempty"` // which control group sets it, if one does
 }
 
-// Examine opens and measures the devices of this machine, one after the other.
-func Examine() (*Report, error) {
+// passed is what SelfTest says of kernels that compute what they should.
+const passed = "passed"
+
+// Examine opens and measures the devices of this machine, one after the other. The CPU's is not opened if the
+// self-test of its kernels fails.
+func Examine(selfTest func() error) (*Report, error) {
 	r := &Report{Version: version.Read(), Problems: []string{}}
 	r.CPU.Topology, r.CPU.Features = topology.Read(), topology.Features()
-	for _, c := range kern.Available() {
-		r.CPU.Kernels = append(r.CPU.Kernels, c.String())
+	for _, c := range kern.Offered() {
+		if c <= kern.Best() {
+			r.CPU.Kernels = append(r.CPU.Kernels, c.String())
+		} else {
+			r.CPU.Barred = append(r.CPU.Barred, c.String())
+		}
 	}
 	if err := kern.NoAMX(); err != nil {
 		r.CPU.NoAMX = err.Error()
 	}
-	dev, err := devices.OpenCPU(devices.Config{})
-	if err != nil {
+	r.CPU.Threads, r.CPU.SelfTest = cpu.Default().Threads, passed
+	if err := selfTest(); err != nil {
+		r.CPU.Device, r.CPU.SelfTest = fmt.Sprintf("cpu %v, which is not used here", kern.Best()), err.Error()
+		r.Problems = append(r.Problems, fmt.Sprintf("the kernels of class %v fail their self-test: set %s to a class before it: %v", kern.Best(), kern.EnvClass, err))
+	} else if err := r.CPU.open(); err != nil {
 		return nil, err
-	}
-	r.CPU.Device, r.CPU.Threads, r.CPU.Shapes, r.CPU.Pairs = dev.Name(), cpu.Default().Threads, dev.Shapes(), dev.Pairs()
-	if err := dev.Close(); err != nil {
-		return nil, fmt.Errorf("close the CPU device: %w", err)
 	}
 	r.Memory = Memory(topology.ReadMemory())
 	kinds := devices.Examine()
 	r.GPU, r.Others = kinds[0], kinds[1:]
 	r.Problems = append(r.Problems, r.Memory.problems()...)
 	return r, nil
+}
+
+// open says what the CPU's device chose.
+func (c *CPU) open() error {
+	dev, err := devices.OpenCPU(devices.Config{})
+	if err != nil {
+		return err
+	}
+	c.Device, c.Shapes, c.Pairs = dev.Name(), dev.Shapes(), dev.Pairs()
+	if err := dev.Close(); err != nil {
+		return fmt.Errorf("close the CPU device: %w", err)
+	}
+	return nil
 }
 
 func (m Memory) problems() []string {
@@ -103,11 +125,17 @@ func (r *Report) Write(w io.Writer) error {
 	}
 	line("device", "%s", device)
 	kernels := strings.Join(r.CPU.Kernels, " ")
+	if len(r.CPU.Barred) > 0 {
+		kernels += fmt.Sprintf("; %s=%s bars %s", kern.EnvClass, r.CPU.Kernels[len(r.CPU.Kernels)-1], strings.Join(r.CPU.Barred, " "))
+	}
 	if r.CPU.NoAMX != "" {
 		kernels += "; " + r.CPU.NoAMX
 	}
 	line("kernels", "%s", kernels)
-	line("bf16dp", "by %s", cmp.Or(r.CPU.Pairs, "plain Go, many times slower than bf16"))
+	line("self-test", "%s", r.CPU.SelfTest)
+	if r.CPU.SelfTest == passed {
+		line("bf16dp", "by %s", cmp.Or(r.CPU.Pairs, "plain Go, many times slower than bf16"))
+	}
 	if r.CPU.Shapes != "" {
 		line("shapes", "%s", r.CPU.Shapes)
 	}

@@ -44,7 +44,8 @@ type app struct {
 	verbose  bool
 	quiet    bool
 	// told, which is for tests, is called for every piece of work of a load.
-	told func(p model.Phase)
+	told    func(p model.Phase)
+	program bool // the process's program is talf
 	// resume says how to continue after an interruption. A command sets it once there
 	// is something to continue from.
 	resume string
@@ -71,7 +72,7 @@ func Run(args []string, in io.Reader, stdout, stderr io.Writer) int {
 
 func run(args []string, in io.Reader, stdout, stderr io.Writer, report *cli.CrashReport) int {
 	return cli.Run(stdout, stderr, report, func(ctx context.Context, out, errw io.Writer) cli.Outcome {
-		a := &app{in: in, out: out, err: errw}
+		a := &app{in: in, out: out, err: errw, program: report != nil}
 		root := newRoot(a)
 		if cli.Completing(args) {
 			complete(root)
