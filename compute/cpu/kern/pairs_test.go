@@ -187,19 +187,21 @@ func TestGemmPairsHasTheBitsOfItsSteps(t *testing.T) {
 		}
 		r := rand.New(rand.NewPCG(65, 66))
 		for name, next := range sources(r) {
-			for rows := 1; rows <= 64; rows++ {
-				if testing.Short() && rows > f.MaxRowsPairs+1 && rows%9 > 0 {
-					continue
-				}
-				for _, k := range depths(r) {
-					if rows > 16 {
-						k = 1 + k%11
+			t.Run(name, func(t *testing.T) {
+				for rows := 1; rows <= 64; rows++ {
+					if testing.Short() && rows > f.MaxRowsPairs+1 && rows%9 > 0 {
+						continue
 					}
-					comparePairs(t, r, f, name, rows, k, next)
+					for _, k := range depths(r) {
+						if rows > 16 {
+							k = 1 + k%11
+						}
+						comparePairs(t, r, f, name, rows, k, next)
+					}
 				}
-			}
-			comparePairs(t, r, f, name, f.MaxRowsPairs+1, 512+r.IntN(100), next)
-			comparePairs(t, r, f, name, f.MaxRowsPairs, 0, next)
+				comparePairs(t, r, f, name, f.MaxRowsPairs+1, 512+r.IntN(100), next)
+				comparePairs(t, r, f, name, f.MaxRowsPairs, 0, next)
+			})
 		}
 		f.GemmPairs(nil, Panel, nil, 1, nil, 0, 3, false) // no rows: nothing is touched
 	})
