@@ -18,8 +18,14 @@ type echo struct {
 // take returns what a part of an answer adds to the text and the log probabilities that the client
 // gets.
 func (g *generation) take(a *running, d *infer.Delta) (text string, tokens []wire.Token) {
+	for _, l := range d.Logged {
+		a.likely += l.LogProb
+	}
 	if !g.req.NoAnswer {
-		text, tokens = d.Text, g.tokens(d)
+		text = d.Text
+		if g.req.Logprobs {
+			tokens = g.tokens(d)
+		}
 	}
 	if e := a.echo; e != nil {
 		a.echo = nil

@@ -196,6 +196,9 @@ func (e *Engine) known(param string, tokens []int32) *refuse.Error {
 
 // Encode returns the tokens of a prompt.
 func (e *Engine) Encode(ctx context.Context, p *wire.Prompt) ([]int32, *refuse.Error) {
+	if x, ok := e.c.Tokenizer.Infill(); ok && p.Suffix != "" {
+		return e.infill(p, x)
+	}
 	if p.Tokens != nil {
 		return p.Tokens, e.known("prompt", p.Tokens)
 	}
@@ -225,6 +228,27 @@ func (e *Engine) Encode(ctx context.Context, p *wire.Prompt) ([]int32, *refuse.E
 		ids = []int32{bos}
 	}
 	return ids, nil
+}
+
+// infill returns the tokens of a prompt that asks for what stands between two texts.
+func (e *Engine) infill(p *wire.Prompt, x tokenizer.Infill) (ids []int32, bad *refuse.Error) {
+	if p.Special == nil || *p.Special {
+		ids = slices.Clone(e.encoder.Before())
+	}
+	part := func(param string, mark int32, text string) []int32 {
+		more, err := e.c.Tokenizer.Encode(text, false)
+		if err != nil && bad == nil {
+			bad = refuse.Invalid(param, "%v", err)
+		}
+		return append([]int32{mark}, more...)
+	}
+	before := append([]int32{x.Prefix}, p.Tokens...)
+	if p.Tokens == nil {
+		before = part("prompt", x.Prefix, p.Text)
+	} else {
+		bad = e.known("prompt", p.Tokens)
+	}
+	return slices.Concat(ids, before, part("suffix", x.Suffix, p.Suffix), []int32{x.Middle}), bad
 }
 
 // Predict reads what a client expects an answer to be.
@@ -334,7 +358,7 @@ func (e *Engine) Submit(ctx context.Context, j Job) (Answer, *refuse.Error) {
 	}
 	req.Method, req.MaxNodes = spec, j.Request.Draft.Nodes
 	req.PromptLogProbs = j.Request.Logprobs && j.Request.Echo
-	if req.LogProbs = j.Request.Logprobs; req.LogProbs {
+	if req.LogProbs = j.Request.Logprobs || j.Request.BestOf > 0; req.LogProbs {
 		req.Top = min(j.Request.Top, e.c.Shape.Vocab)
 	}
 	if len(j.Request.StopIDs) > 0 {
@@ -369,6 +393,9 @@ func (e *Engine) ignored(r *wire.Request) []string {
 		if e.c.Template == nil || !slices.ContainsFunc(h.Variables(), e.c.Template.Mentions) {
 			out = append(out, h.Field)
 		}
+	}
+	if _, ok := e.c.Tokenizer.Infill(); !ok && r.Prompts[0].Suffix != "" {
+		out = append(out, "suffix")
 	}
 	return out
 }

@@ -1,6 +1,7 @@
 package serve
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -78,6 +79,7 @@ type running struct {
 	choice wire.Choice
 	echo   *echo // what is still to come before the answer
 	ended  bool
+	likely float64          // log probability of the tokens until now
 	parser *toolcall.Parser // nil: the answer is text
 	called int              // calls that have begun
 }
@@ -119,14 +121,15 @@ func (g *generation) submit(ctx context.Context) *refuse.Error {
 			}
 		}
 	}
-	if len(prompts)*g.req.N > 1 {
+	each := max(g.req.N, g.req.BestOf)
+	if len(prompts)*each > 1 {
 		// One request after the other: two that each have a part of the queue's last places would
 		// both be refused.
 		g.s.several.Lock()
 		defer g.s.several.Unlock()
 	}
 	for i, tokens := range prompts {
-		for range g.req.N {
+		for range each {
 			n := len(g.answers)
 			a, bad := g.s.core.Submit(ctx, Job{Prompt: tokens, Request: g.req, Seed: decode.Seed(seed, n), Tenant: tenant, Prediction: prediction})
 			if bad != nil {
@@ -201,7 +204,7 @@ func (g *generation) end(a *running, d *infer.Delta) {
 	if !g.req.NoAnswer {
 		g.usage.Answer += st.Tokens
 	}
-	if a.choice.Index%g.req.N == 0 { // the prompt counts once, and its other choices may find what this one left
+	if a.choice.Index%max(g.req.N, g.req.BestOf) == 0 { // the prompt counts once, and its other choices may find what this one left
 		g.usage.Cached += st.Cached
 	}
 	if p := g.usage.Predicted; p != nil {
@@ -282,7 +285,28 @@ func (g *generation) whole(ctx context.Context, w http.ResponseWriter) {
 		a.choice.Text = text.String()
 		choices = append(choices, a.choice)
 	}
-	g.s.send(w, http.StatusOK, g.out.Whole(choices, g.usage))
+	g.s.send(w, http.StatusOK, g.out.Whole(g.best(choices), g.usage))
+}
+
+// best are the choices that the client gets: if more were made than it asked for, those of each prompt with the
+// highest log probability by token, the best first.
+func (g *generation) best(choices []wire.Choice) []wire.Choice {
+	if g.req.BestOf == 0 {
+		return choices
+	}
+	var out []wire.Choice
+	mean := func(c wire.Choice) float64 {
+		a := g.answers[c.Index]
+		return a.likely / float64(max(a.Stats().Tokens, 1))
+	}
+	for of := range slices.Chunk(choices, g.req.BestOf) {
+		slices.SortStableFunc(of, func(a, b wire.Choice) int { return cmp.Compare(mean(b), mean(a)) })
+		out = append(out, of[:g.req.N]...)
+	}
+	for i := range out {
+		out[i].Index = i
+	}
+	return out
 }
 
 // A piece of a streamed answer.

@@ -121,6 +121,13 @@ var specialKeys = []struct{ key, name string }{
 	{"mask_token_id", "mask_token"},
 	{"eot_token_id", ""},
 	{"eom_token_id", ""},
+	// Of fill-in-the-middle, by the names of CodeLlama's configuration; the older keys first.
+	{"prefix_token_id", "prefix_token"},
+	{"suffix_token_id", "suffix_token"},
+	{"middle_token_id", "middle_token"},
+	{"fim_pre_token_id", "prefix_token"},
+	{"fim_suf_token_id", "suffix_token"},
+	{"fim_mid_token_id", "middle_token"},
 }
 
 // usual are the tokens of files that do not name them, by tokenizer.ggml.model, as in llama.cpp: those of Llama and of

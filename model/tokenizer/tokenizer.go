@@ -64,6 +64,7 @@ type Tokenizer struct {
 	trim, trimPrefix bool
 
 	bos, eos, pad int32 // -1: none
+	infill        *Infill
 
 	file    string // base name
 	hash    [sha256.Size]byte
@@ -157,15 +158,9 @@ func (t *Tokenizer) name(config []byte) error {
 		if !ok || string(raw) == "null" {
 			continue
 		}
-		var s string
-		var o struct {
-			Content *string `json:"content"`
-		}
-		if err := json.Unmarshal(raw, &s); err != nil {
-			if err := ijson.Unmarshal(raw, &o); err != nil || o.Content == nil {
-				return fmt.Errorf("%s is neither a string nor an added token", key)
-			}
-			s = *o.Content
+		s, ok := content(raw)
+		if !ok {
+			return fmt.Errorf("%s is neither a string nor an added token", key)
 		}
 		id, ok := t.TokenID(s)
 		if !ok && key == "pad_token" {
@@ -176,10 +171,26 @@ func (t *Tokenizer) name(config []byte) error {
 		}
 		*to = id
 	}
+	t.infill = t.findInfill(c)
 	if t.file == "tokenizer.model" {
 		return t.frame(c)
 	}
 	return nil
+}
+
+// content is the text of a token in tokenizer_config.json: a string, or an added token's.
+func content(raw json.RawMessage) (string, bool) {
+	var s string
+	if json.Unmarshal(raw, &s) == nil {
+		return s, true
+	}
+	var o struct {
+		Content *string `json:"content"`
+	}
+	if err := ijson.Unmarshal(raw, &o); err != nil || o.Content == nil {
+		return "", false
+	}
+	return *o.Content, true
 }
 
 // frame reads from tokenizer_config.json which tokens go around a text. A

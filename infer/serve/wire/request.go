@@ -54,9 +54,21 @@ func ParseCompletion(body []byte) (*Request, *refuse.Error) {
 	if n, ok := o.integer("logprobs", 0, MaxTop); ok {
 		r.Logprobs, r.Top = true, int(n)
 	}
-	o.refuse("suffix", "this server does not insert")
+	if suffix := o.text("suffix"); suffix != "" {
+		if r.Echo {
+			o.unsupported("suffix", "is given beside \"echo\": true, which repeats the prompt alone")
+		}
+		for i := range r.Prompts {
+			r.Prompts[i].Suffix = suffix
+		}
+	}
 	if n, ok := o.integer("best_of", 1, MaxChoices); ok && n != int64(r.N) {
-		o.unsupported("best_of", "is %d and n is %d: this server does not choose among answers", n, r.N)
+		if r.BestOf = int(n); n < int64(r.N) {
+			o.fail("best_of", "is %d, want at least the %d answers of n", n, r.N)
+		}
+		if r.Stream {
+			o.unsupported("best_of", "is more than n beside \"stream\": true: which answers are best is known at their end")
+		}
 	}
 	return o.done(r)
 }

@@ -28,6 +28,9 @@ type Request struct {
 	IgnoreEOS bool
 	Format    Format // of the answer
 
+	// BestOf answers are made, of which those N are given that the model finds likeliest by token; 0: N.
+	BestOf int
+
 	Logprobs bool
 	Top      int  // alternatives with each logprob
 	Echo     bool // the answer begins with the prompt, and so do its logprobs
@@ -56,6 +59,8 @@ type Prompt struct {
 	Conversation json.RawMessage
 	Text         string
 	Tokens       []int32 // not nil for tokens
+	// Suffix is what follows the answer to a text or tokens; "": anything.
+	Suffix string
 	// Special says whether the tokenizer adds its special tokens. nil: to a text, and not to a
 	// conversation whose template writes them.
 	Special *bool

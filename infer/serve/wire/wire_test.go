@@ -168,7 +168,7 @@ func TestBadFieldsAreRefusedByName(t *testing.T) {
 	}
 	for fields, param := range map[string]string{
 		``: "prompt", `"prompt":[]`: "prompt", `"prompt":7`: "prompt", `"prompt":[1,"x"]`: "prompt", `"prompt":["x",1]`: "prompt[1]", `"prompt":[[]]`: "prompt[0]",
-		`"prompt":"x","max_tokens":0`: "max_tokens", `"prompt":"x","echo":true,"max_tokens":-2`: "max_tokens", `"prompt":"x","suffix":"y"`: "suffix", `"prompt":"x","best_of":2`: "best_of", `"prompt":"x","logprobs":21`: "logprobs", `"prompt":"x","echo":"y"`: "echo",
+		`"prompt":"x","max_tokens":0`: "max_tokens", `"prompt":"x","echo":true,"max_tokens":-2`: "max_tokens", `"prompt":"x","suffix":"y","echo":true`: "suffix", `"prompt":"x","n":2,"best_of":1`: "best_of", `"prompt":"x","logprobs":21`: "logprobs", `"prompt":"x","echo":"y"`: "echo",
 		`"prompt":[4294967296]`: "prompt",
 	} {
 		if _, err := wire.ParseCompletion([]byte(`{` + fields + `}`)); err == nil || err.Param != param {
