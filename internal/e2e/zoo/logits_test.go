@@ -114,17 +114,16 @@ func TestLogitsAndGreedyTextsAreThoseOfLlamaCpp(t *testing.T) {
 	}
 }
 
-// What users run: the type that auto chooses, whose products round activations. llama.cpp's own products of such files
-// are about 1e-3 nats from the meaning of their weights.
-func TestAutoIsNearTheMeaningOfTheFile(t *testing.T) {
+// The type that auto chooses rounds nothing that the file holds: what is left is that products of its integers round
+// activations, to 16 bits here. With weights rounded to 8 bits the divergence of SmolLM2 is 8e-4.
+func TestAutoKeepsTheMeaningOfTheFile(t *testing.T) {
 	for _, z := range chosen(t) {
 		t.Run(z.Name, func(t *testing.T) {
 			path, r := zoo.Path(t, z.Name), recorded(t, z.Name)
-			m := open(t, path, checkpoints.Auto, 0)
-			d := measure(t, m, &r, 0.25)
-			t.Logf("%s as auto: |Δ ln p| at most %.2g, divergence %.2g, %d of %d choices that lead by a quarter nat differ", z.Name, d.logP, d.kl, d.greedy, d.choices-d.ties)
-			if d.kl > 5e-3 || d.greedy > d.choices/100 {
-				t.Errorf("%+v, want a divergence of at most 5e-3 nats and 1%% other choices", d)
+			d := measure(t, open(t, path, checkpoints.Auto, 16), &r, 0.05)
+			t.Logf("%s as auto: |Δ ln p| at most %.2g, divergence %.2g, %d of %d choices that lead by 0.05 differ", z.Name, d.logP, d.kl, d.greedy, d.choices-d.ties)
+			if d.kl > 1e-5 || d.greedy > 0 || d.choices < 500 {
+				t.Errorf("%+v, want a divergence of at most 1e-5 and no other choice", d)
 			}
 		})
 	}
