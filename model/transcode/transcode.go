@@ -120,24 +120,37 @@ func Render(ctx context.Context, t *chat.Template, tok *tokenizer.Tokenizer) Fun
 }
 
 // renderLine renders a conversation with its spans and, if there is a tokenizer, the places where
-// a message only looks like a special token. The spans are nil if they cannot be found with this
-// template, which is not the conversation's fault.
+// a message only looks like a special token. Arguments of calls that are texts become objects, as in
+// whatever else renders conversations, unless the template refuses these.
 func renderLine(ctx context.Context, t *chat.Template, line []byte, tok *tokenizer.Tokenizer) (*chat.Rendered, []int, error) {
-	c, err := chat.ParseConversation(line)
+	given, err := chat.ParseConversation(line)
 	if err != nil {
 		return nil, nil, err
 	}
-	r, err := t.RenderSpans(ctx, c)
+	c := given.WithObjectArguments()
+	r, err := renderSpans(ctx, t, c)
 	if err != nil {
-		r, err = t.Render(ctx, c)
-	} else if r.Spans == nil {
-		r.Spans = []chat.Span{}
+		c = given
+		r, err = renderSpans(ctx, t, c)
 	}
 	if err != nil || tok == nil {
 		return r, nil, err
 	}
 	literal, err := t.Literal(ctx, c, r.Text, tok)
 	return r, literal, err
+}
+
+// renderSpans renders a conversation. The spans are nil if they cannot be found with this template,
+// which is not the conversation's fault.
+func renderSpans(ctx context.Context, t *chat.Template, c *chat.Conversation) (*chat.Rendered, error) {
+	r, err := t.RenderSpans(ctx, c)
+	if err != nil {
+		return t.Render(ctx, c)
+	}
+	if r.Spans == nil {
+		r.Spans = []chat.Span{}
+	}
+	return r, nil
 }
 
 // readLine decodes a JSON object into the struct v.

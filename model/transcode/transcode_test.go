@@ -141,3 +141,27 @@ func FuzzTokenizeLine(f *testing.F) {
 		}
 	})
 }
+
+// Arguments of calls are objects for a template, whether a line has them so or as a text, unless the template
+// wants a text.
+func TestArgumentsOfCalls(t *testing.T) {
+	line := func(arguments string) string {
+		return `{"messages":[{"role":"assistant","content":"","tool_calls":[{"type":"function","function":{"name":"f","arguments":` + arguments + `}}]}]}`
+	}
+	for _, c := range []struct{ template, arguments, want string }{
+		{`{{ messages[0].tool_calls[0].function.arguments | tojson }}`, `{"a": 1.25, "b": "ü"}`, `{\"a\": 1.25, \"b\": \"ü\"}`},
+		{`{{ messages[0].tool_calls[0].function.arguments | tojson }}`, `"{\"a\": 1.25, \"b\": \"ü\"}"`, `{\"a\": 1.25, \"b\": \"ü\"}`},
+		{`{{ '<' + messages[0].tool_calls[0].function.arguments + '>' }}`, `"{\"a\": 1}"`, `<{\"a\": 1}>`},
+		{`{{ messages[0].tool_calls[0].function.arguments }}`, `"[1]"`, `[1]`},
+		{`{{ messages[0].tool_calls[0].function.arguments }}`, `"{"`, `{`},
+	} {
+		tmpl, err := chat.Parse("test", c.template)
+		if err != nil {
+			t.Fatal(err)
+		}
+		out, failed, err := Render(t.Context(), tmpl, nil)(nil, []byte(line(c.arguments)), 1)
+		if want := `{"text":"` + c.want + `",`; err != nil || failed || !strings.HasPrefix(string(out), want) {
+			t.Errorf("%s of %s: %s, %v, want %s", c.template, c.arguments, out, err, want)
+		}
+	}
+}
