@@ -3,6 +3,7 @@ package command
 import (
 	"context"
 	"fmt"
+	"io"
 
 	"github.com/spf13/cobra"
 
@@ -54,7 +55,7 @@ begins texts with a token, such as BOS, every window begins with it.`,
 	}
 	f := c.Flags()
 	modelVar(f, &o.dir, "")
-	f.StringVar(&o.text, "text", "", "text file")
+	f.StringVar(&o.text, "text", "", "text file, or - for standard input")
 	dtypesVar(f, &o.dtypes)
 	cli.CountVar(f, &o.window, "context", 0, "tokens of a window (0: as many as the model can, at most 1024)")
 	cli.CountVar(f, &o.limit, "limit", 0, "most tokens of the text (0: all)")
@@ -66,7 +67,7 @@ begins texts with a token, such as BOS, every window begins with it.`,
 }
 
 func (a *app) perplexity(ctx context.Context, types []compute.DType, o *perplexityOptions) (*micro.Report, error) {
-	text, err := limits.ReadFile(o.text, limits.TextBytes)
+	text, err := a.readText(ctx, o)
 	if err != nil {
 		return nil, err
 	}
@@ -84,6 +85,15 @@ func (a *app) perplexity(ctx context.Context, types []compute.DType, o *perplexi
 		r.AddPerplexity(x)
 	}
 	return r, nil
+}
+
+// readText reads the text, and names it for errors.
+func (a *app) readText(ctx context.Context, o *perplexityOptions) ([]byte, error) {
+	if o.text != "-" {
+		return limits.ReadFile(o.text, limits.TextBytes)
+	}
+	o.text = "standard input"
+	return cli.Wait(ctx, func() ([]byte, error) { return io.ReadAll(limits.Reader(a.in, limits.TextBytes, o.text)) })
 }
 
 func (a *app) perplexityOf(ctx context.Context, dir, text string, o *perplexityOptions) (micro.Perplexity, error) {

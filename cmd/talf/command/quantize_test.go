@@ -190,6 +190,14 @@ func TestBenchOfTheMachine(t *testing.T) {
 	talftest.Run(t, "", "bench", "decode", dir, "extra").Refuses(t, ExitUsage, "extra")
 	talftest.Run(t, "", "bench", "kernels", "--class", "sse9").Refuses(t, ExitUsage, "portable")
 	talftest.Run(t, "", "bench", "kernels", "--sizes", "64").Refuses(t, ExitUsage, "64")
+	b, err := os.ReadFile(text)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if a, b := talftest.OK(t, "", "bench", "perplexity", "--model", dir, "--text", text), talftest.OK(t, string(b), "bench", "perplexity", "--model", dir, "--text", "-"); a != b {
+		t.Errorf("of a pipe:\n%s\nof a file:\n%s", b, a)
+	}
+	talftest.Run(t, "", "bench", "perplexity", "--model", dir, "--text", "-").Refuses(t, ExitFailure, "standard input: 0 tokens")
 	talftest.Run(t, "", "bench", "perplexity", "--model", dir).Refuses(t, ExitUsage, "text")
 	talftest.Run(t, "", "bench", "decode", "--shape", "moe-225m:spread=0").Refuses(t, ExitUsage, "spread is")
 }
