@@ -18,7 +18,7 @@ import (
 // A DType is the type in which weights are kept, or Auto. It is a flag value.
 type DType compute.DType
 
-// Auto is the type in which weights are stored, or a faster one that loses nothing; see
+// Auto is the type in which each matrix is stored, or another one that loses nothing; see
 // Loading.Options.
 const Auto DType = 255
 
@@ -112,7 +112,7 @@ func (l Loading) Options(set *safetensors.Set, dev compute.Device) model.Options
 		opt.Positions, opt.LogitRows = l.Positions, l.LogitRows
 	}
 	if opt.DType = compute.DType(l.DType); l.DType == Auto {
-		opt.DType = model.Stored(set)
+		opt.DType = model.Stored(set, dev)
 		// On such a device reading weights takes most of the time, and bf16 loses nothing
 		// here.
 		if opt.DType == compute.F32 && limited && allBF16(set) {

@@ -77,6 +77,10 @@ type DeviceAbilities struct {
 	Rounding func(weights DType) string
 	Training LibraryTrainer
 	Join     Joiner
+	// Keeps reports whether weights packed as Q4 or Stored keep blocks of a kind; nil: there are no such weights.
+	Keeps func(Kept) bool
+	// Stored says that there are weights packed as Stored.
+	Stored bool
 }
 
 // A Joiner sums buffers of several devices without the host's memory.
@@ -116,7 +120,7 @@ type Releaser interface {
 // A Planner says how much of a device's limited memory things take, before they take
 // it. Sizes are in bytes.
 type Planner interface {
-	WeightBytes(as DType, kept Kept, out, in int) int64 // of a weight from Pack; kept are the blocks that Q4 packs
+	WeightBytes(as DType, kept Kept, out, in int) int64 // of a weight from Pack, not as Stored; kept are the blocks that Q4 packs
 	KVBytes(c KVConfig, blocks int) int64               // of a store grown to so many blocks
 	// WorkBytes is the most that a queue takes for itself in passes of the given number
 	// of rows over so many positions. width is the largest number of inputs or outputs

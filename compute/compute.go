@@ -24,7 +24,8 @@ type DType uint8
 
 // The element types. Activations are F32. F16 and BF16 are storage types. Weights are
 // packed as F32, BF16, Q8, which is 8-bit integers with a scale for every 32 of them, Q4,
-// which keeps Blocks of 4-bit and 6-bit integers as they are and packs everything else as Q8, or BF16DP,
+// which keeps Blocks of the kinds that a device has (Kept) as they are and packs everything else as Q8, Stored, which
+// does so but for floating-point numbers, which it keeps as they are, with products that have the bits of F32, or BF16DP,
 // which is BF16 whose products round activations to bfloat16 as well and have the bits of
 // AVX-512's VDPBF16PS.
 const (
@@ -36,6 +37,7 @@ const (
 	Blocks // a storage type of files, which a BlockReader reads
 	Q4
 	BF16DP
+	Stored
 )
 
 // Size returns the bytes of one element, or 0 if elements share bytes.
@@ -43,7 +45,7 @@ func (t DType) Size() int {
 	switch t {
 	case F16, BF16, BF16DP:
 		return 2
-	case Q8, Blocks, Q4:
+	case Q8, Blocks, Q4, Stored:
 		return 0
 	}
 	return 4
@@ -66,6 +68,8 @@ func (t DType) String() string {
 		return "Q4"
 	case BF16DP:
 		return "BF16DP"
+	case Stored:
+		return "STORED"
 	}
 	return "DType(?)"
 }
@@ -114,29 +118,40 @@ type BlockReader interface {
 	// Q8 sets q and d to int8s and a float16 for every Q8Block of them whose products are exactly the
 	// elements of the blocks in src, and reports whether there are such.
 	Q8(q, d, src []byte) bool
-	// Kept returns the kind of blocks that these are, if Q4 keeps their integers.
+	// Kept returns the kind of blocks that these are, or NotKept.
 	Kept() Kept
 	// Integers sets q to the integers of the elements of the blocks in src, one a byte, and scales
-	// to their scales as Kept describes them. It is not for NotKept.
+	// to their scales as the kind has them. It is not for NotKept.
 	Integers(q, scales, src []byte)
 }
 
-// A Kept is a kind of blocks whose integers and scales a weight packed as Q4 keeps: integers q
-// from 0 to 15, or with SixBit to 63.
+// A Kept is a kind of blocks whose integers and scales a weight packed as Q4 or Stored keeps, if the device has a layout
+// for it (DeviceAbilities.Keeps). Their integers q are without sign.
 type Kept uint8
 
-// The kinds of blocks. All products in them are exact in float32.
+// The kinds of blocks, by the names that ggml has for them, with what an element is and with the scales of a row, as
+// BlockReader.Integers gives them: of 32 elements, or of 256, in which the shared ones, float16, come before those of
+// every 32 or 16, a byte each, all of one kind together. All products in elements are exact in float32.
 const (
-	NotKept Kept = iota
-	// Centred elements are d·(q−8). The scales are a float16 d for every 32 of them.
-	Centred
-	// WithMinima elements are d·sc·q − dm·mn. The scales of every 256 of them are 20 bytes:
-	// float16 d and dm, then sc and mn from 0 to 63 of every 32, eight bytes each.
-	WithMinima
-	// SixBit elements are d·sc·(q−32). The scales of every 256 of them are 18 bytes: a float16 d,
-	// then int8 sc of every 16.
-	SixBit
+	NotKept    Kept = iota
+	KeptQ4_0        // d·(q−8), q < 16; 32: float16 d
+	KeptQ4_K        // (d·sc)·q − dm·mn, q < 16; 256: d, dm, sc [8], mn [8], each from 0 to 63
+	KeptQ6_K        // (d·sc)·(q−32), q < 64; 256: d, int8 sc [16]
+	KeptQ4_1        // d·q + m, q < 16; 32: float16 d and m
+	KeptQ5_0        // d·(q−16), q < 32; 32: float16 d
+	KeptQ5_1        // d·q + m, q < 32; 32: float16 d and m
+	KeptQ5_K        // (d·sc)·q − dm·mn, q < 32; scales as KeptQ4_K's
+	KeptIQ4_NL      // d·v[q], where v are sixteen int8s; 32: float16 d
+	KeptIQ4_XS      // (d·sc)·v[q], v as before; 256: d, int8 sc [8]
+	KeptMXFP4       // d·v[q], where v are the sixteen E2M1, doubled; 32: bfloat16 d, a power of two
 )
+
+func (k Kept) String() string {
+	if n := [...]string{"none", "Q4_0", "Q4_K", "Q6_K", "Q4_1", "Q5_0", "Q5_1", "Q5_K", "IQ4_NL", "IQ4_XS", "MXFP4"}; int(k) < len(n) {
+		return n[k]
+	}
+	return fmt.Sprintf("kind %d", uint8(k))
+}
 
 // Row returns the bytes of n elements of a row of Blocks from element k on, which are whole blocks.
 func (m *Matrix) Row(row, k, n int) []byte {
@@ -201,9 +216,8 @@ type Device interface {
 	Arithmetic() string
 	Alloc(t DType, shape ...int) (Buffer, error)
 	// Pack stacks parts, which share Cols, into one weight [ΣRows][Cols] of F32,
-	// BF16, Q8, or Q4 or BF16DP if the device has that. Products with the integers of a weight
-	// packed as Q4 have the bits that they have with the same ones in Q8, if activations
-	// are rounded alike.
+	// BF16, Q8, or Q4, Stored or BF16DP if the device has that. Products with blocks that a weight packed as Q4 or
+	// Stored keeps, and that Q8 has exactly, have the bits that they have in Q8, if activations are rounded alike.
 	Pack(as DType, parts ...Matrix) (Weight, error)
 	NewKV(c KVConfig) (KV, error)
 	Queue() Queue

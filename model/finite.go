@@ -192,7 +192,11 @@ func (l *loader) look(t arch.Tensor, as compute.DType) {
 	if l.err != nil || l.dry || m.looked {
 		return
 	}
-	err := m.set.Finite(t.Name, flaw.Limit(t.Cols > 0, m.opt.DType))
+	packed := m.opt.DType
+	if packed == compute.Stored && as == compute.Blocks && m.opt.kept[t.Name] == compute.NotKept {
+		packed = compute.Q8
+	}
+	err := m.set.Finite(t.Name, flaw.Limit(t.Cols > 0, packed))
 	if err == nil && as == compute.Q8 {
 		err = m.set.Finite(t.Name+ScaleSuffix, flaw.Infinite)
 	}

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"strings"
 
+	"talf/compute"
 	"talf/internal/mapped"
 	"talf/model/arch"
 	"talf/model/identity"
@@ -32,15 +33,35 @@ func (m *Model) identify(w Watch) error {
 			return err
 		}
 		f := &identity.Function{
-			Model: id, Weights: stored.Name(m.opt.DType, m.opt.kept), KV: lower(m.opt.KV),
+			Model: id, Weights: m.Weights(), KV: lower(m.opt.KV),
 			Arithmetic: cmp.Or(m.dev.Arithmetic(), "cpu"),
 		}
 		if rounding := m.dev.Abilities().Rounding; rounding != nil {
-			f.Activations = rounding(m.opt.DType)
+			f.Activations = rounding(m.Products())
 		}
 		m.function = f
 	}
 	return nil
+}
+
+// Weights names what products with the packed weights compute, in the identity of the function, such as "q8" or "stored".
+func (m *Model) Weights() string {
+	name, _ := stored.Function(m.opt.DType, m.set, m.opt.kept)
+	return name
+}
+
+// Products returns the type whose products the packed weights have: Options' one, or F32 of floating-point numbers that are kept
+// as they are stored.
+func (m *Model) Products() compute.DType {
+	_, as := stored.Function(m.opt.DType, m.set, m.opt.kept)
+	return as
+}
+
+// AsStored reports whether products have the bits of those with the weights as they are stored, or as near to that as the
+// device can.
+func (m *Model) AsStored() bool {
+	own, _ := stored.Function(Stored(m.set, m.dev), m.set, m.opt.kept)
+	return m.Weights() == own
 }
 
 func lower(t interface{ String() string }) string { return strings.ToLower(t.String()) }

@@ -21,6 +21,7 @@ import (
 	"talf/model/internal/mla"
 	"talf/model/internal/moe"
 	"talf/model/internal/recur"
+	"talf/model/internal/stored"
 	"talf/model/internal/turns"
 	"talf/model/safetensors"
 )
@@ -43,7 +44,7 @@ type Watch func(p Phase, done, total int64) error
 
 // Options say how a model is loaded.
 type Options struct {
-	DType   compute.DType // of packed weights: F32, BF16, BF16DP, Q8, or Q4 if some are stored in blocks that it keeps
+	DType   compute.DType // of packed weights: F32, BF16, BF16DP, Q8, Stored, or Q4 if some are stored in blocks that it keeps
 	KV      compute.DType // of keys and values: F32 or BF16
 	MaxRows int           // maximum rows of one internal pass; larger batches run in blocks of rows
 	// Lazy postpones packing the weights until the model first runs or a draft head is
@@ -70,7 +71,8 @@ type Options struct {
 	// Watch, unless nil, is told how far long work on all the weights is.
 	Watch Watch
 
-	kept map[string]compute.Kept // the tensors that are stored in blocks which Q4 keeps
+	kept   map[string]compute.Kept  // the tensors that are stored in blocks which Q4 and Stored keep
+	floats map[string]compute.DType // the matrices in floating-point numbers
 }
 
 // Default returns the options for CPU decoding.
@@ -81,8 +83,8 @@ const maxRows = 1 << 16
 
 // Validate reports the first invalid option.
 func (o Options) Validate() error {
-	if t := o.DType; t != compute.F32 && t != compute.BF16 && t != compute.BF16DP && t != compute.Q8 && t != compute.Q4 {
-		return fmt.Errorf("weights as %v are not supported, want F32, BF16, BF16DP, Q8 or Q4", o.DType)
+	if t := o.DType; t != compute.F32 && t != compute.BF16 && t != compute.BF16DP && t != compute.Q8 && t != compute.Q4 && t != compute.Stored {
+		return fmt.Errorf("weights as %v are not supported, want F32, BF16, BF16DP, Q8, Q4 or Stored", o.DType)
 	}
 	if o.KV != compute.F32 && o.KV != compute.BF16 {
 		return fmt.Errorf("keys and values as %v are not supported, want F32 or BF16", o.KV)
@@ -276,8 +278,9 @@ func newModel(spec *arch.Spec, set *safetensors.Set, dev compute.Device, opt Opt
 	if err := spec.Validate(); err != nil {
 		return nil, fmt.Errorf("%s: %w", set.Name, err)
 	}
-	if opt.kept = Kept(set); opt.DType == compute.Q4 && len(opt.kept) == 0 && !spec.Draft {
-		return nil, fmt.Errorf("%s: no matrix is stored in blocks that weights as Q4 keep: want some in Q4_0, Q4_K or Q6_K", set.Name)
+	opt.kept, opt.floats = stored.Kept(set, dev.Abilities()), stored.Floats(set)
+	if opt.DType == compute.Q4 && len(opt.kept) == 0 && !spec.Draft {
+		return nil, fmt.Errorf("%s: no matrix is stored in blocks that weights as Q4 keep: want some in %s", set.Name, stored.Kinds(dev.Abilities()))
 	}
 	if !opt.Lazy {
 		if err := footprint.Check(set.Name, spec, dev, opt.footprint()); err != nil {

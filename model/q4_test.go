@@ -78,6 +78,43 @@ func TestFourBitWeightsAreTheFiles(t *testing.T) {
 	}
 }
 
+// What auto takes for a file has its exact meaning, up to activations of 16 bits, whatever types the file has; and trees, batches
+// and classes have one another's bits. Memory is that of the file.
+func TestWeightsAsStoredAreTheFiles(t *testing.T) {
+	for name, off := range map[string]float64{
+		"gsm10m-Q4_K_M": 2e-3, "gsm10m-l0-Q4_0": 2e-3, "llama3-Q4_K_M": 2e-3, "qwen2-Q4_0": 2e-3, "mistral-Q4_1": 2e-3,
+		"qwen3-Q5_0": 2e-3, "spm-Q8_0": 2e-3, "hf-llama-gqa-Q8_0": 2e-3, "gptneox-F16": 2e-5, "hf-mistral-swa-BF16": 2e-5,
+	} {
+		t.Run(name, func(t *testing.T) {
+			path, want := stored(t, name+".gguf"), open(t, stored(t, name+".golden.safetensors"))
+			m := fourBit(t, path, kern.Best(), 2, 0, compute.Stored)
+			if as := model.Stored(m.Tensors(), m.Device()); as != compute.Stored {
+				t.Errorf("auto takes %v", as)
+			}
+			ids := ints(t, want, "input_ids")
+			logits, v := logitsOf(t, m, ids), m.Spec().Vocab
+			worst := 0.0
+			for i, r := range ints(t, want, "rows") {
+				for j, x := range floats(t, want, "logits_rows")[i*v:][:v] {
+					worst = max(worst, math.Abs(float64(logits[int(r)*v+j]-x)))
+				}
+			}
+			if t.Logf("%.2g away at most", worst); !(worst <= off) {
+				t.Errorf("logits are off by %v, want at most %v", worst, off)
+			}
+			for _, class := range classes() {
+				if class == kern.Portable && m.Spec().Layers*m.Spec().Hidden > 1000 {
+					continue // minutes
+				}
+				if err := sameBits(logitsOf(t, fourBit(t, path, class, 1, 0, compute.Stored), ids), logits); err != nil {
+					t.Errorf("%v: %v", class, err)
+				}
+			}
+			batchesAgree(t, m, fourBit(t, path, kern.Best(), 1, 0, compute.Stored), 3)
+		})
+	}
+}
+
 func logitsOf(t *testing.T, m *model.Model, ids []int32) []float32 {
 	t.Helper()
 	s := m.NewSeq()
@@ -112,7 +149,7 @@ func TestQ4WantsBlocksThatItKeeps(t *testing.T) {
 	opt := model.Default()
 	opt.DType = compute.Q4
 	_, err := model.Load(modeltest.Random(t, modeltest.Default(), 1), device(t, kern.Best(), 1), opt)
-	if err == nil || !strings.Contains(err.Error(), "Q4_0, Q4_K or Q6_K") {
+	if err == nil || !strings.Contains(err.Error(), "Q4_0, Q4_K, Q6_K, Q4_1, Q5_0, Q5_1, Q5_K, IQ4_NL, IQ4_XS, MXFP4") {
 		t.Errorf("%v, want an error that names the types", err)
 	}
 }
@@ -120,7 +157,7 @@ func TestQ4WantsBlocksThatItKeeps(t *testing.T) {
 // Where a file with blocks of 4 bits is too large as Q8, what would fit is Q4; other files are not
 // told so.
 func TestWhatIsTooLargeAsQ8MayFitAsQ4(t *testing.T) {
-	for name, fits := range map[string]bool{"qwen2-Q4_0": true, "qwen3-Q5_0": false} {
+	for name, fits := range map[string]bool{"qwen2-Q4_0": true, "qwen3-Q5_0": true, "hf-llama-gqa-Q8_0": false} {
 		path := golden.File(t, "gguf/"+name+".gguf")
 		opt := model.Default()
 		opt.DType = compute.Q8

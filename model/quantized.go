@@ -15,11 +15,15 @@ const ScaleSuffix = "_scale"
 // head trained for the original weights also runs with the quantised ones.
 const MetaSource = "talf.source_sha256"
 
-// Stored returns the type to load a set's weights as; see package stored.
-func Stored(set *safetensors.Set) compute.DType { return stored.Type(set, ScaleSuffix) }
+// Stored returns the type to load a set's weights as onto dev so that nothing is rounded, or as little as dev can.
+func Stored(set *safetensors.Set, dev compute.Device) compute.DType {
+	return stored.Type(set, ScaleSuffix, dev.Abilities())
+}
 
-// Kept returns the matrices of a set that weights as Q4 keep as they are stored, with the kind of their blocks.
-func Kept(set *safetensors.Set) map[string]compute.Kept { return stored.Kept(set) }
+// Kept returns the matrices of a set that weights as Q4 and Stored keep as they are stored on dev, with the kind of their blocks.
+func Kept(set *safetensors.Set, dev compute.Device) map[string]compute.Kept {
+	return stored.Kept(set, dev.Abilities())
+}
 
 // scales returns the scales of a quantised matrix [rows][cols].
 func (l *loader) scales(name string, rows, cols int) []byte {

@@ -1,8 +1,6 @@
 package preprocess
 
 import (
-	"strings"
-
 	"talf/model"
 )
 
@@ -10,14 +8,14 @@ import (
 // of its labels differ from those of the CPU with the weights as stored; otherwise it
 // is "". chosen says that the type of the weights was chosen by the user.
 func Arithmetic(m *model.Model, chosen bool) string {
-	as := strings.ToLower(m.Options().DType.String())
+	as, products := m.Weights(), m.Products()
 	switch on := m.Device().Arithmetic(); {
 	case on != "":
-		if rounding := m.Device().Abilities().Rounding; rounding != nil && rounding(m.Options().DType) != "" {
-			as += ", activations " + rounding(m.Options().DType)
+		if rounding := m.Device().Abilities().Rounding; rounding != nil && rounding(products) != "" {
+			as += ", activations " + rounding(products)
 		}
 		return on + " " + as
-	case chosen && m.Options().DType != model.Stored(m.Tensors()):
+	case chosen && !m.AsStored():
 		return "cpu " + as
 	}
 	return ""

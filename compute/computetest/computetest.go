@@ -31,6 +31,8 @@ func Run(t *testing.T, newDevice func() compute.Device) {
 		{"Embed and Gather copy rows", rowsAreCopied},
 		{"Pack refuses what does not fit", packRefuses},
 		{"weights in blocks have the bits of what they stand for", blocksAgree},
+		{"blocks that are kept have their values, and Q8's bits where that has them", keptAgrees},
+		{"floating-point numbers as stored have the bits of F32", storedAgrees},
 		{"Norm and SwiGLU agree with the reference", pointwiseAgrees},
 		{"LayerNorm agrees with the reference", layerNormAgrees},
 		{"activations agree with the reference", activationsAgree},

@@ -4,7 +4,6 @@ import (
 	"math"
 
 	"talf/compute"
-	"talf/compute/cpu/kern"
 	"talf/compute/cpu/topology"
 )
 
@@ -12,14 +11,13 @@ import (
 func (d *Device) WeightBytes(as compute.DType, kept compute.Kept, out, in int) int64 {
 	switch as {
 	case compute.BF16, compute.BF16DP:
-		return 2 * int64(kern.BF16Len(out, in))
-	case compute.Q8:
-		return int64(kern.Q8Len(out, in))
+		as = compute.BF16
 	case compute.Q4:
-		b := panels4{in: in}
-		return int64(panels(out)) * int64(b.length(kept))
+		if kept == compute.NotKept {
+			as = compute.Q8
+		}
 	}
-	return 4 * int64(kern.PanelLen(out, in))
+	return int64(panels(out)) * int64(layout{as, kept}.bytes(in))
 }
 
 // KVBytes returns the memory of a store's blocks when all of them have been written.

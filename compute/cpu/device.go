@@ -31,7 +31,7 @@ const FixedShapes = "fixed"
 type Config struct {
 	Class   kern.Class // kernels to use
 	Threads int        // workers, the calling goroutine included
-	// ActBits are what activations are rounded to for products with Q8 and Q4 weights, and with
+	// ActBits are what activations are rounded to for products with integers, and with
 	// BF16 weights where tiles multiply them: 16, or 8, which is faster with many rows and less
 	// exact. 0 is 8 for weights packed as Q4 and 16 for others.
 	ActBits int
@@ -143,15 +143,18 @@ func (d *Device) Arithmetic() string { return "" }
 // Abilities returns what the device can do: it gives memory of keys and values back, and says how
 // much things take of the host's memory, which nobody reserves.
 func (d *Device) Abilities() compute.DeviceAbilities {
-	return compute.DeviceAbilities{Account: d, Release: d, Rounding: d.rounding}
+	return compute.DeviceAbilities{Account: d, Release: d, Rounding: d.rounding, Keeps: keeps, Stored: true}
 }
+
+// keeps reports whether there is a layout for blocks of a kind.
+func keeps(k compute.Kept) bool { return k != compute.NotKept }
 
 // rounding returns "f32" where activations are not rounded, otherwise what to: integers
 // with a scale, a bfloat16, or the tiles' one or two bfloat16 for an activation.
 func (d *Device) rounding(weights compute.DType) string {
 	planes := d.cfg.planes(weights)
 	switch {
-	case weights == compute.Q8 || weights == compute.Q4:
+	case weights == compute.Q8 || weights == compute.Q4 || weights == compute.Stored:
 		return [...]string{1: "int8", "int16"}[planes]
 	case weights == compute.BF16DP:
 		return "bf16"

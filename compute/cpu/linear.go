@@ -51,7 +51,11 @@ func (q *Queue) linear(op string, dst, peaks, x compute.Buffer, l *compute.Linea
 		q.normalise(op, q.normed, t.a, l.Norm, n, w.in)
 		t.a = q.normed
 	}
-	if t.form = w.form(q.dev.k); t.form != nil {
+	t.form = w.form(q.dev.k)
+	if t.form == nil && l.Up != nil {
+		t.form = weightOf(op, l.Up).form(q.dev.k)
+	}
+	if t.form != nil {
 		t.acts, t.lda, t.planes = q.round(t.form, t.a, n, w.in, w.DType())
 	}
 	t.start(q.pool)
@@ -62,11 +66,11 @@ func (q *Queue) linear(op string, dst, peaks, x compute.Buffer, l *compute.Linea
 type form struct {
 	size  func(k, planes int) int // elements of a row
 	round func(f *kern.Funcs, dst []uint32, x []float32, planes int)
-	// gemm multiplies m rows, lda apart, by panel p.
+	// gemm multiplies m rows, lda apart, by panel p of a weight that is not mixed.
 	gemm func(f *kern.Funcs, c []float32, ldc int, a []uint32, lda int, b *packed, p, m, k, planes int)
 }
 
-// integers is the form for q8 weights.
+// integers is the form for weights that have panels of integers.
 var integers = form{
 	size: func(k, _ int) int { return kern.Q8ALen(k) },
 	round: func(f *kern.Funcs, dst []uint32, x []float32, planes int) {
@@ -74,15 +78,6 @@ var integers = form{
 	},
 	gemm: func(f *kern.Funcs, c []float32, ldc int, a []uint32, lda int, b *packed, p, m, k, planes int) {
 		f.GemmQ8(c, ldc, a, lda, b.q8[p*kern.Q8PanelLen(k):], m, kern.Q8Blocks(k), planes, false)
-	},
-}
-
-// nibbles is the form for weights packed as Q4.
-var nibbles = form{
-	size:  integers.size,
-	round: integers.round,
-	gemm: func(f *kern.Funcs, c []float32, ldc int, a []uint32, lda int, b *packed, p, m, _, planes int) {
-		b.q4.gemm(f, c, ldc, a, lda, p, m, planes)
 	},
 }
 
@@ -111,13 +106,11 @@ var pairs = form{
 // form returns the form that w needs, or nil if it takes f32 rows.
 func (w *weight) form(k *kern.Funcs) *form {
 	switch {
-	case w.q8 != nil:
+	case w.q8 != nil || w.mixed != nil && w.mixed.ints:
 		return &integers
-	case w.q4 != nil:
-		return &nibbles
 	case w.dots:
 		return &pairs
-	case w.half != nil && k.GemmSplit != nil:
+	case w.half != nil && k.GemmSplit != nil && !w.plain:
 		return &halves
 	}
 	return nil

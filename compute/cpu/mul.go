@@ -162,8 +162,8 @@ func (t *mulTask) bytes() (n int) {
 	switch {
 	case t.b.q8 != nil:
 		n = kern.Q8PanelLen(t.k)
-	case t.b.q4 != nil:
-		n = t.b.q4.bytes() / len(t.b.q4.kind)
+	case t.b.mixed != nil:
+		n = t.b.mixed.bytes() / len(t.b.mixed.layout)
 	case t.b.half != nil:
 		n = 2 * kern.BF16PanelLen(t.k)
 	default:
@@ -206,7 +206,11 @@ func (t *mulTask) skinny(w *worker, r0, m, p int) {
 // panel computes the chains of panel p of b for m rows from r0 into c. The kernel
 // takes all rows at once: it reads the panel from memory while it computes.
 func (t *mulTask) panel(w *worker, c []float32, ldc int, b *packed, r0, m, p int) {
-	if t.form != nil {
+	if b.mixed != nil {
+		b.mixed.gemm(t, w, c, ldc, r0, m, p)
+		return
+	}
+	if t.form != nil && !b.plain {
 		t.form.gemm(w.k, c, ldc, t.acts[r0*t.lda:], t.lda, b, p, m, t.k, t.planes)
 		return
 	}
@@ -246,7 +250,7 @@ func (t *mulTask) block(w *worker, r0, m, p0, g int) {
 	if t.gated {
 		u = w.buf(2, m*ldu)
 	}
-	if t.form != nil {
+	if t.form != nil || t.b.mixed != nil || t.up.mixed != nil {
 		for p := range g {
 			t.panel(w, c[p*panel:], ldc, &t.b, r0, m, p0+p)
 			if u != nil {

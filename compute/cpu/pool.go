@@ -25,6 +25,7 @@ type worker struct {
 	one     []float32
 	half    []uint16
 	raw     []byte
+	blocks  []byte
 
 	// next counts up to end through this worker's share of the parts. Workers that have
 	// finished their own share take from the others'.
@@ -50,6 +51,12 @@ func (w *worker) buf(i, n int) []float32 {
 func (w *worker) stored(n, scales int) (ints, d []byte) {
 	w.raw = slab.Resize(w.raw, n+scales)
 	return w.raw[:n:n], w.raw[n:]
+}
+
+// unpacked returns scratch for kern's GemmCompact.
+func (w *worker) unpacked() []byte {
+	w.blocks = slab.Resize(w.blocks, kern.CompactScratch)
+	return w.blocks
 }
 
 // ones returns n ones.

@@ -210,7 +210,7 @@ func (q *Queue) head(op string, w compute.Buffer, v, hidden int, gradients bool)
 	case !ok:
 		h.rows = f32(op, w, v*hidden)
 		return h
-	case t.q8 != nil || t.q4 != nil || t.dots:
+	case t.q8 != nil || t.mixed != nil || t.dots:
 		panic(fmt.Sprintf("cpu: %s: the weight is %v", op, t.DType()))
 	case gradients:
 		h.back = t.backward(q)
@@ -222,13 +222,15 @@ func (q *Queue) head(op string, w compute.Buffer, v, hidden int, gradients bool)
 // DType and Shape make a weight usable as SoftCE's buffer [Out][In].
 func (w *weight) DType() compute.DType {
 	switch {
+	case w.plain:
+		return compute.Stored
 	case w.dots:
 		return compute.BF16DP
 	case w.half != nil:
 		return compute.BF16
 	case w.q8 != nil:
 		return compute.Q8
-	case w.q4 != nil:
+	case w.mixed != nil:
 		return compute.Q4
 	}
 	return compute.F32

@@ -27,7 +27,8 @@ type packed struct {
 	panels []float32 // [⌈out/32⌉][in][32]
 	half   []uint16  // kern's bfloat16 panels
 	q8     []byte    // kern's q8 panels
-	q4     *panels4
+	mixed  *mixed
+	plain  bool   // packed as Stored: panels of floating-point numbers are multiplied by f32 rows
 	mem    *share // that holds them, or nil
 }
 
@@ -35,7 +36,7 @@ func (w *weight) Out() int { return w.out }
 func (w *weight) In() int  { return w.in }
 
 // Bytes returns the memory that a product reads.
-func (w *weight) Bytes() int { return 4*len(w.panels) + 2*len(w.half) + len(w.q8) + w.q4.bytes() }
+func (w *weight) Bytes() int { return 4*len(w.panels) + 2*len(w.half) + len(w.q8) + w.mixed.bytes() }
 
 // row widens output o to dst [in].
 func (w *weight) row(dst []float32, o int) {
@@ -44,8 +45,8 @@ func (w *weight) row(dst []float32, o int) {
 		kern.UnpackBF16(dst, w.half, o)
 	case w.q8 != nil:
 		kern.UnpackQ8(dst, w.q8, o)
-	case w.q4 != nil:
-		w.q4.row(dst, o)
+	case w.mixed != nil:
+		w.mixed.row(dst, o)
 	default:
 		src := w.panels[o/panel*w.in*panel+o%panel:]
 		for i := range dst {
@@ -62,7 +63,7 @@ func weightOf(op string, w compute.Weight) *weight {
 	return p
 }
 
-// Pack packs parts, stacked, as F32, BF16, BF16DP, Q8 or Q4.
+// Pack packs parts, stacked, as F32, BF16, BF16DP, Q8, Q4 or Stored.
 func (d *Device) Pack(as compute.DType, parts ...compute.Matrix) (compute.Weight, error) {
 	if len(parts) == 0 {
 		return nil, fmt.Errorf("cpu: pack: no matrix")
@@ -95,6 +96,14 @@ func (d *Device) Pack(as compute.DType, parts ...compute.Matrix) (compute.Weight
 		}
 		w.out += m.Rows
 	}
+	var m *mixed
+	if as == compute.Q4 || as == compute.Stored {
+		m = plan(parts, as, w.out, w.in)
+		w.plain = as == compute.Stored
+		if t, ok := m.uniform(); ok {
+			as = t
+		}
+	}
 	switch as {
 	case compute.F32:
 		w.panels, w.mem = hugeAlloc[float32](&d.mem, kern.PanelLen(w.out, w.in))
@@ -103,11 +112,11 @@ func (d *Device) Pack(as compute.DType, parts ...compute.Matrix) (compute.Weight
 		w.half, w.mem = hugeAlloc[uint16](&d.mem, kern.BF16Len(w.out, w.in))
 	case compute.Q8:
 		w.q8, w.mem = hugeAlloc[byte](&d.mem, kern.Q8Len(w.out, w.in))
-	case compute.Q4:
-		w.q4 = plan4(parts, w.out, w.in)
-		w.q4.mem, w.mem = hugeAlloc[byte](&d.mem, w.q4.bytes())
+	case compute.Q4, compute.Stored:
+		w.mixed = m
+		m.mem, w.mem = hugeAlloc[byte](&d.mem, m.bytes())
 	default:
-		return nil, fmt.Errorf("cpu: pack as %v: want F32, BF16, BF16DP, Q8 or Q4", as)
+		return nil, fmt.Errorf("cpu: pack as %v: want F32, BF16, BF16DP, Q8, Q4 or Stored", as)
 	}
 	t := &packTask{dst: w.packed, parts: parts, out: w.out, in: w.in}
 	d.pool.run(t, panels(w.out))
@@ -133,25 +142,24 @@ func (t *packTask) run(w *worker, part int) {
 		return
 	}
 	n := min(kern.Panel, t.out-part*kern.Panel)
-	if t.dst.q4 != nil && t.dst.q4.kind[part] != compute.NotKept {
-		t.pack4(w, part, n)
-		t.done(part*kern.Panel, part*kern.Panel+n)
+	defer t.done(part*kern.Panel, part*kern.Panel+n)
+	wide, half, q8 := t.panel(part)
+	switch {
+	case t.dst.mixed != nil && t.dst.mixed.layout[part].as == compute.Q4:
+		t.packKept(w, part, n)
 		return
-	}
-	q8 := t.q8(part)
-	if q8 != nil && t.stored() {
+	case t.dst.mixed != nil && t.dst.mixed.layout[part].as == compute.F16:
+		t.packHalf(part, n)
+		return
+	case q8 != nil && t.stored():
 		t.copyQ8(q8, part, n)
-		t.done(part*kern.Panel, part*kern.Panel+n)
 		return
-	}
-	if q8 != nil && t.inBlocks() {
+	case q8 != nil && (t.dst.mixed != nil || t.inBlocks()):
 		t.packBlocks(q8, w, part, n)
-		t.done(part*kern.Panel, part*kern.Panel+n)
 		return
 	}
-	if m, row := t.whole(part, n); m != nil && t.dst.half != nil && m.Type == compute.BF16 {
-		kern.PackBF16Stored(t.dst.half[part*kern.BF16PanelLen(t.in):], m.Data[row*t.in*2:], n, t.in)
-		t.done(part*kern.Panel, part*kern.Panel+n)
+	if m, row := t.whole(part, n); m != nil && half != nil && m.Type == compute.BF16 {
+		kern.PackBF16Stored(half, m.Data[row*t.in*2:], n, t.in)
 		return
 	}
 	buf := w.buf(0, kern.Panel*step)
@@ -159,27 +167,37 @@ func (t *packTask) run(w *worker, part int) {
 		s := min(step, t.in-k)
 		t.each(part, n, func(j int, m *compute.Matrix, row int) { decode(buf[j*step:][:s], m, row, k) })
 		// The packing kernels zero the rest of a last panel that is not full.
-		switch d := &t.dst; {
-		case d.panels != nil:
-			kern.PackRows(d.panels[(part*t.in+k)*kern.Panel:][:s*kern.Panel], buf, n, s, step)
-		case d.half != nil:
-			kern.PackBF16(d.half[part*kern.BF16PanelLen(t.in)+kern.BF16PanelLen(k):], buf, n, s, step)
+		switch {
+		case wide != nil:
+			kern.PackRows(wide[k*kern.Panel:][:s*kern.Panel], buf, n, s, step)
+		case half != nil:
+			kern.PackBF16(half[kern.BF16PanelLen(k):], buf, n, s, step)
 		default:
 			kern.PackQ8(q8[kern.Q8PanelLen(k):], buf, n, s, step)
 		}
 	}
-	t.done(part*kern.Panel, part*kern.Panel+n)
 }
 
-// q8 returns the memory of a panel that becomes q8, or nil.
-func (t *packTask) q8(panel int) []byte {
+// panel returns the memory of a panel that becomes f32, bfloat16 or q8.
+func (t *packTask) panel(p int) (wide []float32, half []uint16, q8 []byte) {
+	d := &t.dst
 	switch {
-	case t.dst.q8 != nil:
-		return t.dst.q8[panel*kern.Q8PanelLen(t.in):][:kern.Q8PanelLen(t.in)]
-	case t.dst.q4 != nil:
-		return t.dst.q4.panel(panel)
+	case d.panels != nil:
+		return d.panels[p*t.in*kern.Panel:][:t.in*kern.Panel], nil, nil
+	case d.half != nil:
+		return nil, d.half[p*kern.BF16PanelLen(t.in):][:kern.BF16PanelLen(t.in)], nil
+	case d.q8 != nil:
+		return nil, nil, d.q8[p*kern.Q8PanelLen(t.in):][:kern.Q8PanelLen(t.in)]
 	}
-	return nil
+	switch u := d.mixed.panel(p); d.mixed.layout[p].as {
+	case compute.F32:
+		return words[float32](u), nil, nil
+	case compute.BF16:
+		return nil, words[uint16](u), nil
+	case compute.Q8:
+		return nil, nil, u
+	}
+	return nil, nil, nil
 }
 
 // each calls f for each output j < n of a panel, with the matrix that it comes from and

@@ -339,7 +339,7 @@ func (d *device) Arithmetic() string { return d.info.Arithmetic() }
 
 // Abilities returns what the device can do: its memory is planned.
 func (d *device) Abilities() compute.DeviceAbilities {
-	return compute.DeviceAbilities{Plan: d, Rounding: d.rounding, Training: d, Join: d}
+	return compute.DeviceAbilities{Plan: d, Rounding: d.rounding, Training: d, Join: d, Keeps: keeps}
 }
 
 // rounding returns what activations are rounded to if that is not what weights of the type always meet.

@@ -226,7 +226,7 @@ func TestProductsOfFourBitsInAStack(t *testing.T) {
 	for _, run := range []struct {
 		kept compute.Kept
 		rows int
-	}{{compute.WithMinima, 73}, {compute.Centred, 40}, {compute.NotKept, 30}, {compute.SixBit, 33}} {
+	}{{compute.KeptQ4_K, 73}, {compute.KeptQ4_0, 40}, {compute.NotKept, 30}, {compute.KeptQ6_K, 33}} {
 		sum += plan.WeightBytes(compute.Q4, run.kept, run.rows, in)
 	}
 	if int64(stack.Bytes()) != sum {

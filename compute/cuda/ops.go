@@ -261,9 +261,9 @@ func (w *weight) layout() layout {
 		return layout{embedBF16, splitRows, linearBF16, stagedBF16x16}
 	case w.t == compute.Q8:
 		return layout{embedQ8, splitRows, linearQ8, stagedQ8x16}
-	case w.kind == compute.WithMinima:
+	case w.kind == compute.KeptQ4_K:
 		return layout{embedQ4K, splitSums, linearQ4K, stagedQ4Kx16}
-	case w.kind == compute.SixBit:
+	case w.kind == compute.KeptQ6_K:
 		return layout{embedQ6K, splitRows, linearQ6K, stagedQ6Kx16}
 	}
 	return layout{embedQ4, splitRows, linearQ4, stagedQ4x16}

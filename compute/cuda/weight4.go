@@ -8,13 +8,14 @@ import (
 	"talf/compute"
 )
 
-// Weights as Q4 keep the integers and scales of 4-bit and 6-bit blocks. kernels/four.cu describes the layouts.
+// Weights as Q4 keep the integers and scales of blocks of three kinds, and pack others as Q8, which has Q5_0, IQ4_NL and
+// most of MXFP4 exactly. kernels/four.cu describes the layouts.
 
 // fours are the bytes of a unit of a group, and of the scales that eight units share.
 var fours = [...]struct{ unit, shared int }{
-	compute.Centred:    {fourScales + group*unit/2, 0},
-	compute.WithMinima: {fourScales + group*unit/2, 4 * group},
-	compute.SixBit:     {fourScales + group*unit/4*3, 2 * group},
+	compute.KeptQ4_0: {fourScales + group*unit/2, 0},
+	compute.KeptQ4_K: {fourScales + group*unit/2, 4 * group},
+	compute.KeptQ6_K: {fourScales + group*unit/4*3, 2 * group},
 }
 
 // fourScales is the bytes of a unit's scales, which come before its integers.
@@ -54,9 +55,12 @@ func (d *device) packRuns(w *weight, parts []compute.Matrix) (*weight, error) {
 	return w, nil
 }
 
+// keeps reports whether there is a layout for blocks of a kind.
+func keeps(k compute.Kept) bool { return k != compute.NotKept && int(k) < len(fours) }
+
 // keptOf returns the kind of blocks that Q4 keeps of a matrix.
 func keptOf(m *compute.Matrix) compute.Kept {
-	if m.Type == compute.Blocks {
+	if m.Type == compute.Blocks && keeps(m.Block.Kept()) {
 		return m.Block.Kept()
 	}
 	return compute.NotKept
@@ -67,7 +71,7 @@ func formatOf(as compute.DType, kept compute.Kept) (compute.DType, compute.Kept)
 	switch {
 	case as != compute.Q4:
 		return as, compute.NotKept
-	case kept == compute.NotKept:
+	case !keeps(kept):
 		return compute.Q8, compute.NotKept
 	}
 	return compute.Q4, kept
@@ -90,14 +94,14 @@ func (p *packing) four(g int, data []byte) {
 		m.Block.Integers(ints, scales, m.Row(r, 0, w.in))
 		for u := range w.units() {
 			shared, to := data[u/8*(8*f.unit+f.shared):], data[u*f.unit+(u/8+1)*f.shared:]
-			fourInts(to[fourScales:], j, ints[u*unit:][:unit], w.kind == compute.SixBit)
+			fourInts(to[fourScales:], j, ints[u*unit:][:unit], w.kind == compute.KeptQ6_K)
 			// Of the outputs g, g+8, g+16 and g+24, the first two are one tile's, and then come the other's.
 			at, row := j%8*2+j/16, j%16/8
 			own, u8 := to[at*4:][:4], u%8
 			switch w.kind {
-			case compute.Centred:
+			case compute.KeptQ4_0:
 				copy(own[2*row:][:2], scales[2*u:])
-			case compute.WithMinima:
+			case compute.KeptQ4_K:
 				s := scales[u/8*20:][:20] // as compute.Kept has them
 				own[row], own[2+row] = s[4+u8], s[12+u8]
 				copy(shared[at*8+row*4:][:4], s)

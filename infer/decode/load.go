@@ -191,13 +191,14 @@ func KindOf(path string) (Kind, error) {
 	return OtherWeights, nil
 }
 
-// KeptAsQ4 reports whether some of a model's matrices are stored in blocks that weights as q4 keep. It is false for what cannot be opened.
-func KeptAsQ4(path string) bool {
+// Keeps reports whether some of a model's matrices are stored in blocks that weights as q4 keep on target's device. It is false
+// for what cannot be opened.
+func Keeps(path string, target *model.Model) bool {
 	set, err := openSet(path)
 	if err != nil {
 		return false
 	}
-	kept := model.Kept(set)
+	kept := model.Kept(set, target.Device())
 	return set.Close() == nil && len(kept) > 0
 }
 

@@ -162,7 +162,7 @@ func IdentityOf(s infer.Source) (*identity.Function, string, error) {
 // oldSettings is the hash of schema 1.
 func (d *Decoder) oldSettings(f Facts) string {
 	o, m := &d.c.Options, d.c.Target
-	all := []any{m.Origin(), m.Options().DType, m.Options().KV, cmp.Or(f.ActBits, 16), d.c.Tokenizer.Hash(), o.Sample, f.Seed, o.MaxTokens, o.Stop, o.IgnoreEOS}
+	all := []any{m.Origin(), m.Products(), m.Options().KV, cmp.Or(f.ActBits, 16), d.c.Tokenizer.Hash(), o.Sample, f.Seed, o.MaxTokens, o.Stop, o.IgnoreEOS}
 	if v, err := verify.Find(o.Verify); err == nil && !v.Exact {
 		all = append(all, o.Verify, o.Method, f.Head, f.Draft)
 	}

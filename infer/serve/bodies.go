@@ -5,6 +5,7 @@ import (
 	"io"
 	"net/http"
 	"os"
+	"strings"
 	"sync/atomic"
 	"time"
 
@@ -51,6 +52,11 @@ func (c *charged) free() {
 func (s *Server) body(w http.ResponseWriter, r *http.Request) ([]byte, *refuse.Error) {
 	if s.c.MaxBody > 0 && r.ContentLength > s.c.MaxBody { // without waiting for it
 		return nil, tooLarge(s.c.MaxBody)
+	}
+	if coding := r.Header.Get("Content-Encoding"); coding != "" && !strings.EqualFold(coding, "identity") {
+		e := refuse.Invalid("", "the body has the Content-Encoding %.40q, want none", coding)
+		e.Status, e.Code = http.StatusUnsupportedMediaType, "unsupported_content_encoding"
+		return nil, e
 	}
 	b, err := io.ReadAll(r.Body)
 	var large *http.MaxBytesError

@@ -245,6 +245,10 @@ func problem(ctx context.Context, err error) *refuse.Error {
 		e := refuse.Internal("the answer took too long")
 		e.Status, e.Code = http.StatusGatewayTimeout, "timeout"
 		return e
+	case context.Cause(ctx) == context.Canceled:
+		e := refuse.Internal("the client closed the connection")
+		e.Status = closedRequest
+		return e
 	}
 	return refuse.Internal("the answer failed: %v", err)
 }

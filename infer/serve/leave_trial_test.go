@@ -2,6 +2,7 @@ package serve_test
 
 import (
 	"context"
+	"encoding/json"
 	"testing"
 
 	"talf/infer"
@@ -10,6 +11,7 @@ import (
 	"talf/infer/serve"
 	"talf/infer/serve/wire"
 	"talf/internal/e2e/talftest"
+	"talf/model/chat"
 )
 
 // A request whose client goes away, or whose answer is closed, is cancelled in the loop: it does not
@@ -26,13 +28,26 @@ func TestTrialAnswersEndWithTheirClients(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	e, err := serve.NewEngine(serve.EngineConfig{Loop: l, Shape: target.Shape(), Tokenizer: tok})
+	template, err := chat.Parse("all", "{% for i in range(99999) %}{{ messages[0].content }}{% endfor %}")
+	if err != nil {
+		t.Fatal(err)
+	}
+	e, err := serve.NewEngine(serve.EngineConfig{Loop: l, Shape: target.Shape(), Tokenizer: tok, Template: template})
 	if err != nil {
 		t.Fatal(err)
 	}
 	r, bad := wire.ParseCompletion([]byte(`{"prompt":[5,6,7],"max_tokens":200,"ignore_eos":true}`))
 	if bad != nil {
 		t.Fatal(bad)
+	}
+	gone, cancel := context.WithCancel(t.Context())
+	cancel()
+	talk := &wire.Prompt{Conversation: json.RawMessage(`{"messages":[{"role":"user","content":"a"}]}`)}
+	if _, bad := e.Encode(gone, talk); bad == nil || bad.Status != 499 {
+		t.Errorf("a client that goes away while its prompt is encoded: %v", bad)
+	}
+	if _, bad := e.Submit(gone, serve.Job{Prompt: r.Prompts[0].Tokens, Request: r}); bad == nil || bad.Status != 499 {
+		t.Errorf("a client that goes away before its request is queued: %v", bad)
 	}
 	for i, leave := range []func(a serve.Answer, cancel func()){
 		func(_ serve.Answer, cancel func()) { cancel() },

@@ -210,9 +210,13 @@ func (s *Server) stop(h *http.Server, cut context.CancelCauseFunc, grace time.Du
 	select {
 	case <-s.Drain():
 	case <-over.C:
-		err = fmt.Errorf("%w of %v", ErrCut, grace)
-		s.c.Log.Warn("requests did not end within the grace period", "grace", grace)
-		cut(refuse.Unavailable("the server stops"))
+		select {
+		case <-s.Drain(): // by now, or from the beginning
+		default:
+			err = fmt.Errorf("%w of %v", ErrCut, grace)
+			s.c.Log.Warn("requests did not end within the grace period", "grace", grace)
+			cut(refuse.Unavailable("the server stops"))
+		}
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), farewell)
 	defer cancel()

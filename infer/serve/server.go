@@ -149,7 +149,7 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	w.Header().Set("X-Request-Id", id)
 	w.Header().Set("X-Content-Type-Options", "nosniff")
-	out := &recorder{ResponseWriter: w, patience: s.c.WriteTime, client: r.Context()}
+	out := &recorder{ResponseWriter: w, patience: s.c.WriteTime}
 	if out.anthropic = strings.HasPrefix(r.URL.Path, "/v1/messages"); out.anthropic {
 		w.Header().Set("Request-Id", id) // where Anthropic's clients look for it
 	}
@@ -190,19 +190,15 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 
 // noRoute is the error of a path that the server does not have, or has for another method.
 func (s *Server) noRoute(w http.ResponseWriter, r *http.Request) *refuse.Error {
-	e := refuse.NotFound(r.Method, r.URL.Path)
-	if !canonical(r.URL.Path) {
-		return e
-	}
-	for _, method := range []string{http.MethodGet, http.MethodPost} {
+	for method, allow := range map[string]string{http.MethodGet: "GET, HEAD", http.MethodPost: "POST"} { // of a path one or the other
 		other := *r
 		other.Method = method
-		if _, pattern := s.mux.Handler(&other); pattern != "" {
-			w.Header().Set("Allow", method)
-			e.Status = http.StatusMethodNotAllowed
+		if _, pattern := s.mux.Handler(&other); pattern != "" && canonical(r.URL.Path) {
+			w.Header().Set("Allow", allow)
+			return refuse.NoMethod(r.Method, r.URL.Path, method)
 		}
 	}
-	return e
+	return refuse.NotFound(r.Method, r.URL.Path)
 }
 
 // canonical reports whether a path is as routes are written. For another one, http.ServeMux would
@@ -216,17 +212,14 @@ func canonical(p string) bool {
 type recorder struct {
 	http.ResponseWriter
 	status   int
-	patience time.Duration   // with each piece; 0: any
-	client   context.Context // cancelled when the client goes away
+	patience time.Duration // with each piece; 0: any
 	// anthropic errors have the shape of Anthropic's API.
 	anthropic bool
 }
 
 func (w *recorder) WriteHeader(status int) {
 	if w.status == 0 {
-		if w.status = status; context.Cause(w.client) == context.Canceled { // and not stopped by the server
-			w.status = closedRequest
-		}
+		w.status = status
 	}
 	w.ResponseWriter.WriteHeader(status)
 }

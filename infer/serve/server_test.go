@@ -29,12 +29,11 @@ import (
 type core struct {
 	words  []string
 	end    infer.Reason
-	stop   string                    // text at which it ended
-	fail   error                     // after the words
-	hold   chan struct{}             // Next waits for it before the last word
-	refuse *refuse.Error             // of Submit
-	read   func(ctx context.Context) // called when a prompt is encoded, if not nil
-	prefix func() int                // how much of each prompt has been read; nil: all
+	stop   string        // text at which it ended
+	fail   error         // after the words
+	hold   chan struct{} // Next waits for it before the last word
+	refuse *refuse.Error // of Submit
+	prefix func() int    // how much of each prompt has been read; nil: all
 
 	mu     sync.Mutex
 	jobs   []serve.Job
@@ -45,12 +44,7 @@ type core struct {
 
 func (c *core) Context() int { return 64 }
 
-func (c *core) Encode(ctx context.Context, p *wire.Prompt) ([]int32, *refuse.Error) {
-	if c.read != nil {
-		if c.read(ctx); ctx.Err() != nil {
-			return nil, refuse.Internal("%v", ctx.Err())
-		}
-	}
+func (c *core) Encode(_ context.Context, p *wire.Prompt) ([]int32, *refuse.Error) {
 	switch {
 	case p.Tokens != nil:
 		return p.Tokens, nil
@@ -486,8 +480,8 @@ func TestBadRequestsGetOneClearError(t *testing.T) {
 		{"GET", "/v1/models/other", "", 404, "model_not_found"},
 		{"GET", "/v1/nothing", "", 404, "unknown_url"},
 		{"GET", "/../etc/passwd", "", 404, "unknown_url"},
-		{"GET", "/v1/completions", "", 405, "no route GET"},
-		{"DELETE", "/v1/models", "", 405, "no route DELETE"},
+		{"GET", "/v1/completions", "", 405, "GET is not allowed for /v1/completions, want POST"},
+		{"DELETE", "/v1/models", "", 405, "DELETE is not allowed for /v1/models, want GET"},
 		{"POST", "/tokenize", `{}`, 400, `"param":"prompt"`},
 		{"POST", "/detokenize", `{}`, 400, `"param":"tokens"`},
 		{"POST", "/detokenize", `{"tokens":[1` + strings.Repeat(",1", 64) + `]}`, 400, "65 tokens, want at most the model's context of 64"},
@@ -509,6 +503,20 @@ func TestBadRequestsGetOneClearError(t *testing.T) {
 	}
 	if _, _, body := do(t, "POST", url+"/detokenize", `{"tokens":[1,2]}`); body != `{"prompt":"[1 2]"}` {
 		t.Error(body)
+	}
+	for method, path := range map[string]string{"POST": "/v1/models", "OPTIONS": "/v1/completions", "PUT": "/health"} {
+		want := "GET, HEAD"
+		if path == "/v1/completions" {
+			want = "POST"
+		}
+		if status, h, _ := do(t, method, url+path, ""); status != 405 || h.Get("Allow") != want {
+			t.Errorf("%s %s: %d, allowed is %q, want %q", method, path, status, h.Get("Allow"), want)
+		}
+	}
+	for coding, want := range map[string]int{"gzip": 415, "identity": 200} {
+		if status, _, body := do(t, "POST", url+"/tokenize", `{"prompt":"a b"}`, "Content-Encoding", coding); status != want || status == 415 && !strings.Contains(body, "gzip") {
+			t.Errorf("a body in %s: %d %s", coding, status, body)
+		}
 	}
 	s.Drain()
 	for method, path := range map[string]string{"GET": "/ready", "POST": "/v1/completions"} {

@@ -9,8 +9,8 @@ import (
 	"talf/checkpoints"
 	"talf/internal/limits"
 	"talf/internal/units"
-	"talf/model"
 	"talf/model/arch"
+	"talf/model/ggml"
 	"talf/model/gguf"
 	"talf/model/quantize"
 	"talf/model/safetensors"
@@ -109,7 +109,11 @@ func OpenModel(dir string) (*Model, error) {
 			}
 		}
 		m.GGUF, m.Rounded = true, quantize.Rounded(set)
-		m.Kept = slices.Sorted(maps.Keys(model.Kept(set)))
+		for _, name := range set.Names() {
+			if t, _ := set.Describe(name); slices.ContainsFunc(ggml.Kept(), func(b *ggml.Type) bool { return b.Name == t.DType }) {
+				m.Kept = append(m.Kept, name)
+			}
+		}
 		return m, nil
 	}
 	if m.Checkpoint, err = checkpoints.ReadManifest(dir); err != nil {
@@ -172,7 +176,7 @@ func (m *Model) String() string {
 				rounded++
 			}
 		}
-		p.printf("as q4         %d of its matrices keep their integers of 4 or 6 bits, %d are rounded to 8 bits\n", n, rounded)
+		p.printf("as q4         %d of its matrices keep their integers of 4 to 6 bits, %d are rounded to 8 bits\n", n, rounded)
 	}
 	rope := m.Rope
 	if m.Rotated < m.HeadDim {

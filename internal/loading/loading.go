@@ -146,7 +146,7 @@ func (l *Loader) Draft(ctx context.Context, path string, target *model.Model, to
 	}
 	alone := *o
 	alone.Layers = 0 // of the target
-	if alone.DType == checkpoints.DType(compute.Q4) && !decode.KeptAsQ4(path) {
+	if alone.DType == checkpoints.DType(compute.Q4) && !decode.Keeps(path, target) {
 		alone.DType = checkpoints.Auto // q4 would refuse it
 	}
 	return decode.LoadDraft(path, target, tok, func(path string) (*model.Model, error) { return l.On(ctx, path, &alone, target.Device()) })

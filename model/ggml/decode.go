@@ -162,6 +162,24 @@ func q5k(dst []float32, src []byte) {
 	}
 }
 
+// iq4xs is d, 16 high bits of scales, 4 bytes of their low ones, 128 bytes of nibbles: d·(sc−32)·levels[q], where sc is
+// that of 32 elements, whose nibbles lie as in iq4nl.
+func iq4xs(dst []float32, src []byte) {
+	d := at16(src, 0)
+	for g := range 8 {
+		D := d * float32(scaleXS(src, g))
+		for i, b := range src[8+16*g:][:16] {
+			dst[32*g+i], dst[32*g+16+i] = D*float32(levels[b&15]), D*float32(levels[b>>4])
+		}
+	}
+}
+
+// scaleXS returns the scale of elements 32g to 32g+31 of a block of iq4xs.
+func scaleXS(src []byte, g int) int8 {
+	h, l := binary.LittleEndian.Uint16(src[2:]), src[4+g/2]
+	return int8(l>>(g%2*4)&15|byte(h>>(2*g)&3)<<4) - 32
+}
+
 // q6k is 128 bytes of low nibbles, 64 bytes of high pairs of bits, 16 int8 scales, d:
 // d·sc·(q−32), where sc is that of 16 elements.
 func q6k(dst []float32, src []byte) {
@@ -173,19 +191,6 @@ func q6k(dst []float32, src []byte) {
 		for j := range 16 {
 			v := int(lo[j]>>(k/2*4)&15) | int(hi[j]>>(2*k)&3)<<4
 			dst[i+j] = D * float32(v-32)
-		}
-	}
-}
-
-// q6kIntegers sets q to the integers of a block of q6k. A byte of two bits belongs to four elements, 32 apart.
-func q6kIntegers(q *[256]byte, src []byte) {
-	for half := range 2 {
-		q, l, h := q[128*half:][:128], src[64*half:][:64], src[128+32*half:][:32]
-		for i, b := range h {
-			q[i] = l[i]&15 | b&3<<4
-			q[32+i] = l[32+i]&15 | b>>2&3<<4
-			q[64+i] = l[i]>>4 | b>>4&3<<4
-			q[96+i] = l[32+i]>>4 | b>>6<<4
 		}
 	}
 }

@@ -25,6 +25,9 @@ type Type struct {
 	decode func(dst []float32, src []byte)                // one block
 	bound  func(src []byte) float64                       // at least the largest magnitude in a block; NaN if a scale is
 	ints   func(q, src []byte) (scale uint16, exact bool) // 32 elements as scale·q with a float16 scale and int8s; nil: cannot
+
+	kept     compute.Kept
+	integers func(q, scales, src []byte) (n int) // of a block that is kept; n bytes of scales
 }
 
 // types lists the types that are read.
@@ -32,24 +35,25 @@ var types = []*Type{
 	{Name: "F32", ID: 0, Elems: 1, Size: 4, decode: f32, bound: of(f32)},
 	{Name: "F16", ID: 1, Elems: 1, Size: 2, decode: f16, bound: of(f16)},
 	{Name: "BF16", ID: 30, Elems: 1, Size: 2, decode: bf16, bound: of(bf16)},
-	{Name: "Q4_0", ID: 2, Elems: 32, Size: 18, decode: q4_0, bound: scales(0, 8, 0, 0), ints: intsQ4_0},
-	{Name: "Q4_1", ID: 3, Elems: 32, Size: 20, decode: q4_1, bound: scales(0, 15, 2, 1)},
-	{Name: "Q5_0", ID: 6, Elems: 32, Size: 22, decode: q5_0, bound: scales(0, 16, 0, 0), ints: intsQ5_0},
-	{Name: "Q5_1", ID: 7, Elems: 32, Size: 24, decode: q5_1, bound: scales(0, 31, 2, 1)},
+	{Name: "Q4_0", ID: 2, Elems: 32, Size: 18, decode: q4_0, bound: scales(0, 8, 0, 0), ints: intsQ4_0, kept: compute.KeptQ4_0, integers: keepQ4_0},
+	{Name: "Q4_1", ID: 3, Elems: 32, Size: 20, decode: q4_1, bound: scales(0, 15, 2, 1), kept: compute.KeptQ4_1, integers: keepQ4_1},
+	{Name: "Q5_0", ID: 6, Elems: 32, Size: 22, decode: q5_0, bound: scales(0, 16, 0, 0), ints: intsQ5_0, kept: compute.KeptQ5_0, integers: keepQ5_0},
+	{Name: "Q5_1", ID: 7, Elems: 32, Size: 24, decode: q5_1, bound: scales(0, 31, 2, 1), kept: compute.KeptQ5_1, integers: keepQ5_1},
 	{Name: "Q8_0", ID: 8, Elems: 32, Size: 34, decode: q8_0, bound: scales(0, 128, 0, 0), ints: intsQ8_0},
-	{Name: "IQ4_NL", ID: 20, Elems: 32, Size: 18, decode: iq4nl, bound: scales(0, 127, 0, 0), ints: intsIQ4NL},
-	{Name: "MXFP4", ID: 39, Elems: 32, Size: 17, decode: mxfp4, bound: of(mxfp4), ints: intsMXFP4},
+	{Name: "IQ4_NL", ID: 20, Elems: 32, Size: 18, decode: iq4nl, bound: scales(0, 127, 0, 0), ints: intsIQ4NL, kept: compute.KeptIQ4_NL, integers: keepQ4_0},
+	{Name: "MXFP4", ID: 39, Elems: 32, Size: 17, decode: mxfp4, bound: of(mxfp4), ints: intsMXFP4, kept: compute.KeptMXFP4, integers: keepMXFP4},
+	{Name: "IQ4_XS", ID: 23, Elems: 256, Size: 136, decode: iq4xs, bound: scales(0, 32*127, 0, 0), kept: compute.KeptIQ4_XS, integers: keepIQ4_XS},
 	{Name: "Q2_K", ID: 10, Elems: 256, Size: 84, decode: q2k, bound: scales(80, 15*3, 82, 15)},
 	{Name: "Q3_K", ID: 11, Elems: 256, Size: 110, decode: q3k, bound: scales(108, 32*4, 0, 0)},
-	{Name: "Q4_K", ID: 12, Elems: 256, Size: 144, decode: q4k, bound: scales(0, 63*15, 2, 63)},
-	{Name: "Q5_K", ID: 13, Elems: 256, Size: 176, decode: q5k, bound: scales(0, 63*31, 2, 63)},
-	{Name: "Q6_K", ID: 14, Elems: 256, Size: 210, decode: q6k, bound: scales(208, 128*32, 0, 0)},
+	{Name: "Q4_K", ID: 12, Elems: 256, Size: 144, decode: q4k, bound: scales(0, 63*15, 2, 63), kept: compute.KeptQ4_K, integers: keepQ4_K},
+	{Name: "Q5_K", ID: 13, Elems: 256, Size: 176, decode: q5k, bound: scales(0, 63*31, 2, 63), kept: compute.KeptQ5_K, integers: keepQ5_K},
+	{Name: "Q6_K", ID: 14, Elems: 256, Size: 210, decode: q6k, bound: scales(208, 128*32, 0, 0), kept: compute.KeptQ6_K, integers: keepQ6_K},
 }
 
 // others names the types that are not read, for errors.
 var others = map[uint32]string{
 	4: "Q4_2, which ggml removed", 5: "Q4_3, which ggml removed", 9: "Q8_1", 15: "Q8_K",
-	16: "IQ2_XXS", 17: "IQ2_XS", 18: "IQ3_XXS", 19: "IQ1_S", 21: "IQ3_S", 22: "IQ2_S", 23: "IQ4_XS",
+	16: "IQ2_XXS", 17: "IQ2_XS", 18: "IQ3_XXS", 19: "IQ1_S", 21: "IQ3_S", 22: "IQ2_S",
 	24: "I8", 25: "I16", 26: "I32", 27: "I64", 28: "F64", 29: "IQ1_M",
 	31: "Q4_0_4_4, which ggml removed", 32: "Q4_0_4_8, which ggml removed", 33: "Q4_0_8_8, which ggml removed",
 	34: "TQ1_0", 35: "TQ2_0",
@@ -92,6 +96,17 @@ func Blocks(name string) *Type {
 	return nil
 }
 
+// Kept returns the types whose blocks weights in memory keep.
+func Kept() []*Type {
+	var kept []*Type
+	for _, t := range types {
+		if t.kept != compute.NotKept {
+			kept = append(kept, t)
+		}
+	}
+	return kept
+}
+
 // Elements returns the number of elements in a block.
 func (t *Type) Elements() int { return t.Elems }
 
@@ -123,48 +138,13 @@ func (t *Type) Q8(q, d, src []byte) bool {
 	return true
 }
 
-// Kept returns the kind of the type's blocks, if weights as Q4 keep them.
-func (t *Type) Kept() compute.Kept {
-	switch t.Name {
-	case "Q4_0":
-		return compute.Centred
-	case "Q4_K":
-		return compute.WithMinima
-	case "Q6_K":
-		return compute.SixBit
-	}
-	return compute.NotKept
-}
+// Kept returns the kind of the type's blocks that weights in memory keep, if they do.
+func (t *Type) Kept() compute.Kept { return t.kept }
 
-// Integers sets q and scales to the integers and scales of the blocks in src.
+// Integers sets q and scales to the integers and scales of the blocks in src, as compute.Kept has them.
 func (t *Type) Integers(q, scales, src []byte) {
-	for kind := t.Kept(); len(src) > 0; q, src = q[t.Elems:], src[t.Size:] {
-		switch kind {
-		case compute.Centred:
-			copy(scales[:2], src)
-			for i, b := range src[2:18] {
-				q[i], q[16+i] = b&15, b>>4
-			}
-			scales = scales[2:]
-			continue
-		case compute.SixBit:
-			q6kIntegers((*[256]byte)(q), src)
-			copy(scales[:2], src[208:210])
-			copy(scales[2:18], src[192:208])
-			scales = scales[18:]
-			continue
-		}
-		copy(scales[:4], src)
-		for g := range 8 {
-			scales[4+g], scales[12+g] = sixes(src[4:16], g)
-		}
-		for g := 0; g < 8; g += 2 {
-			lo, hi := q[32*g:][:32], q[32*g+32:][:32]
-			for i, b := range src[16+16*g:][:32] {
-				lo[i], hi[i] = b&15, b>>4
-			}
-		}
-		scales = scales[20:]
+	for ; len(src) > 0; q, src = q[t.Elems:], src[t.Size:] {
+		scales = scales[t.integers(q[:t.Elems], scales, src[:t.Size]):]
 	}
 }
 

@@ -1,7 +1,9 @@
 package ggml_test
 
 import (
+	"crypto/sha256"
 	"encoding/binary"
+	"fmt"
 	"math"
 	"strings"
 	"testing"
@@ -101,44 +103,83 @@ func TestQ8HasTheSameValuesOrRefuses(t *testing.T) {
 	})
 }
 
-// The integers and scales of blocks that q4 keeps are what the values are made of.
+// The integers and scales of blocks that weights in memory keep are what the values are made of.
 func TestIntegersAndScalesHaveTheSameValues(t *testing.T) {
-	kinds := map[string]compute.Kept{"Q4_0": compute.Centred, "Q4_K": compute.WithMinima, "Q6_K": compute.SixBit}
-	goldens(t, func(t *testing.T, of *ggml.Type, raw []byte, want []float32) {
-		if of.Kept() != kinds[of.Name] {
+	levels := [16]float32{-127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113}
+	fp4 := [16]float32{0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12}
+	float := func(b []byte) float32 {
+		half, err := ggml.ByID(1)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var x [1]float32
+		half.Float32s(x[:], b[:2])
+		return x[0]
+	}
+	// The bytes of a block's scales, the largest integer, and the value of integer q that is element i of a block.
+	type kind struct {
+		scales int
+		most   byte
+		value  func(s []byte, i int, q byte) float32
+	}
+	halves := func(s []byte, _ int, q byte) float32 { return float(s)*float32(q) + float(s[2:]) }
+	minima := func(s []byte, i int, q byte) float32 {
+		return float(s)*float32(s[4+i/32])*float32(q) - float(s[2:])*float32(s[12+i/32])
+	}
+	kinds := map[string]kind{
+		"Q4_0":   {2, 15, func(s []byte, _ int, q byte) float32 { return float(s) * (float32(q) - 8) }},
+		"Q4_1":   {4, 15, halves},
+		"Q4_K":   {20, 15, minima},
+		"Q5_0":   {2, 31, func(s []byte, _ int, q byte) float32 { return float(s) * (float32(q) - 16) }},
+		"Q5_1":   {4, 31, halves},
+		"Q5_K":   {20, 31, minima},
+		"Q6_K":   {18, 63, func(s []byte, i int, q byte) float32 { return float(s) * float32(int8(s[2+i/16])) * (float32(q) - 32) }},
+		"IQ4_NL": {2, 15, func(s []byte, _ int, q byte) float32 { return float(s) * levels[q] }},
+		"IQ4_XS": {10, 15, func(s []byte, i int, q byte) float32 { return float(s) * float32(int8(s[2+i/32])) * levels[q] }},
+		"MXFP4": {2, 15, func(s []byte, _ int, q byte) float32 {
+			return math.Float32frombits(uint32(binary.LittleEndian.Uint16(s))<<16) * fp4[q]
+		}},
+	}
+	check := func(t *testing.T, of *ggml.Type, raw []byte, want []float32) {
+		k, ok := kinds[of.Name]
+		if (of.Kept() != compute.NotKept) != ok || ok && of.Kept().String() != of.Name {
 			t.Fatalf("Kept is %v", of.Kept())
 		}
-		if of.Kept() == compute.NotKept {
+		if !ok {
 			return
 		}
-		float := func(b []byte) float32 {
-			half, err := ggml.ByID(1)
-			if err != nil {
-				t.Fatal(err)
-			}
-			var x [1]float32
-			half.Float32s(x[:], b[:2])
-			return x[0]
-		}
-		q, s := make([]byte, len(want)), make([]byte, len(want)/8)
+		q, s := make([]byte, len(want)), make([]byte, len(want)/of.Elems*k.scales)
 		of.Integers(q, s, raw)
 		for i, w := range want {
-			got, most := float32(0), byte(15)
-			switch of.Kept() {
-			case compute.Centred:
-				got = float(s[i/32*2:]) * (float32(q[i]) - 8)
-			case compute.SixBit:
-				s := s[i/256*18:]
-				got, most = float(s)*float32(int8(s[2+i%256/16]))*(float32(q[i])-32), 63
-			default:
-				s := s[i/256*20:]
-				got = float(s)*float32(s[4+i%256/32])*float32(q[i]) - float(s[2:])*float32(s[12+i%256/32])
-			}
-			if q[i] > most || got != w && (got == got || w == w) {
+			got := k.value(s[i/of.Elems*k.scales:], i%of.Elems, q[i])
+			if q[i] > k.most || math.Float32bits(got) != math.Float32bits(w) && (got == got || w == w) && !(got == 0 && w == 0) {
 				t.Fatalf("element %d is %v of %d, want %v", i, got, q[i], w)
 			}
 		}
-	})
+	}
+	goldens(t, check)
+	// There are no goldens of IQ4_XS: its decoder is held to TestIQ4XS.
+	of, err := ggml.ByID(23)
+	if err != nil {
+		t.Fatal(err)
+	}
+	raw := anyBytes(7, 20*of.Size)
+	want := make([]float32, 20*of.Elems)
+	of.Float32s(want, raw)
+	check(t, of, raw, want)
+	if n := len(ggml.Kept()); n != len(kinds) {
+		t.Errorf("%d types are kept, want %d", n, len(kinds))
+	}
+}
+
+// anyBytes returns n bytes that a seed decides.
+func anyBytes(seed uint64, n int) []byte {
+	var b []byte
+	for i := uint64(0); len(b) < n; i++ {
+		x := (seed + i) * 0x9e3779b97f4a7c15
+		b = binary.LittleEndian.AppendUint64(b, x^x>>29*0xbf58476d1ce4e5b9)
+	}
+	return b[:n]
 }
 
 func TestElementsThatNobodyCanComputeWithAreFound(t *testing.T) {
@@ -186,5 +227,26 @@ func TestAnyBytesDecode(t *testing.T) {
 			}
 			of.Float32s(x, b[:of.Size])
 		}
+	}
+}
+
+// The digest is of what gguf-py 0.19 of llama.cpp 0c1e570 decodes from the same bytes.
+func TestIQ4XS(t *testing.T) {
+	of, err := ggml.ByID(23)
+	if err != nil {
+		t.Fatal(err)
+	}
+	raw := anyBytes(11, 20*of.Size)
+	for i := 1; i < len(raw); i += of.Size {
+		raw[i] &= 0xbf // scales are finite
+	}
+	x := make([]float32, 20*of.Elems)
+	of.Float32s(x, raw)
+	h := sha256.New()
+	if err := binary.Write(h, binary.LittleEndian, x); err != nil {
+		t.Fatal(err)
+	}
+	if got := fmt.Sprintf("%x", h.Sum(nil)); got != "ce754bd19eee64bd2de22b75a656860e768ab31ca86970301ddef21f91fcede0" {
+		t.Errorf("%v …: digest %s", x[:8], got)
 	}
 }

@@ -215,6 +215,15 @@ func (h *Heads) Target() *model.Model { return h.target }
 // Close closes the weights' file.
 func (h *Heads) Close() error { return h.set.Close() }
 
+// weights returns what model.Model.Weights does of the heads, whose weights are floating-point numbers.
+func (h *Heads) weights() (string, compute.DType) {
+	as := h.target.Options().DType
+	if as == compute.Stored {
+		as = compute.F32
+	}
+	return strings.ToLower(as.String()), as
+}
+
 // Function identifies what the heads compute. The first call reads all weights.
 func (h *Heads) Function() *identity.Function {
 	if h.function == nil {
@@ -224,14 +233,15 @@ func (h *Heads) Function() *identity.Function {
 		} {
 			spec[name] = json.RawMessage(fmt.Sprint(n))
 		}
+		weights, as := h.weights()
 		origin, _ := model.OriginOf(h.set, nil) // which nothing ends
 		f := &identity.Function{
 			Model:      identity.Model{Spec: spec, Tensors: origin},
-			Weights:    strings.ToLower(h.target.Options().DType.String()),
+			Weights:    weights,
 			Arithmetic: cmp.Or(h.dev.Arithmetic(), "cpu"),
 		}
 		if rounding := h.dev.Abilities().Rounding; rounding != nil {
-			f.Activations = rounding(h.target.Options().DType)
+			f.Activations = rounding(as)
 		}
 		h.function = f
 	}

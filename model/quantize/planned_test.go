@@ -21,7 +21,7 @@ func TestOnlyMatricesOfWeightsAreConverted(t *testing.T) {
 		{"a.weight", "F32", []int{4, 70}, []string{"I8", "F16"}, []string{"BF16"}, []string{"I8", "F16"}},
 		{"a.weight", "Q4_K", []int{4, 256}, []string{"I8", "F16"}, []string{"BF16"}, []string{"U8"}},
 		{"a.weight", "Q6_K", []int{4, 256}, []string{"I8", "F16"}, []string{"BF16"}, []string{"U8"}},
-		{"a.weight", "Q5_K", []int{4, 256}, []string{"I8", "F16"}, []string{"BF16"}, []string{"I8", "F16"}},
+		{"a.weight", "Q3_K", []int{4, 256}, []string{"I8", "F16"}, []string{"BF16"}, []string{"I8", "F16"}},
 		{"a.weight", "I8", []int{4, 64}, nil, nil, nil},
 		{"norm.weight", "F32", []int{64}, nil, nil, nil},
 		{"a.bias", "F32", []int{64}, nil, nil, nil},

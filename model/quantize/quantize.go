@@ -96,8 +96,8 @@ func quantized(set *safetensors.Set) string {
 		ints, ok := set.Describe(of)
 		return isScale && ok && ints.DType == "I8"
 	})
-	switch file := set.Metadata()[safetensors.MetaFormat] != safetensors.FormatGGUF; {
-	case file && len(model.Kept(set)) > 0: // there need be no other integers
+	switch file := set.Metadata()[model.MetaSource] != ""; { // blocks of GGUF files, and experts in MXFP4, are as their makers wrote them
+	case file && slices.ContainsFunc(set.Names(), func(name string) bool { t, _ := set.Describe(name); return kept(t) }): // there need be no other integers
 		return "q4"
 	case q8:
 		return "q8"

@@ -76,10 +76,9 @@ func BlocksSuffix(dtype string) string { return "_" + strings.ToLower(dtype) }
 // blocks gives matrices that are stored in blocks their names, types and shapes, and says whether
 // there are any.
 func (s *Set) blocks() (some bool, err error) {
-	for _, dtype := range []string{"Q4_0", "Q4_K", "Q6_K"} {
-		b := ggml.Blocks(dtype)
+	for _, b := range ggml.Kept() {
 		for _, stored := range s.names {
-			name, ok := strings.CutSuffix(stored, ".weight"+BlocksSuffix(dtype))
+			name, ok := strings.CutSuffix(stored, ".weight"+BlocksSuffix(b.Name))
 			if !ok {
 				continue
 			}
@@ -91,7 +90,7 @@ func (s *Set) blocks() (some bool, err error) {
 			if _, dup := s.tensors[name]; dup {
 				return false, fmt.Errorf("%s: tensor %q is there beside %q, which has the same weights", s.File(stored), name, stored)
 			}
-			s.tensors[name] = Tensor{Name: name, DType: dtype, Shape: []int{t.Shape[0], t.Shape[1] / b.Size * b.Elems}, Data: t.Data}
+			s.tensors[name] = Tensor{Name: name, DType: b.Name, Shape: []int{t.Shape[0], t.Shape[1] / b.Size * b.Elems}, Data: t.Data}
 			if f, ok := s.files[stored]; ok {
 				s.files[name] = f
 			}

@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"talf/compute"
+	"talf/compute/cpu"
 	"talf/model"
 	"talf/model/arch"
 	"talf/model/modeltest"
@@ -16,7 +17,12 @@ func TestFourBitWeightsAreAsLargeAsTheOthers(t *testing.T) {
 	spec.Vocab, spec.Hidden = 64, 64
 	set := RandomWeights(spec, 1)
 	four := FourBit(spec, set)
-	stored := model.Kept(four)
+	dev, err := cpu.New(cpu.Default())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer dev.Close()
+	stored := model.Kept(four, dev)
 	if len(stored) == 0 {
 		t.Fatal("no matrix has four bits")
 	}

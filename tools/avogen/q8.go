@@ -15,6 +15,8 @@ const (
 	q8Line    = 4 * 32 // bytes of four k of a panel
 	q8Lines   = 8      // of them in a block
 	q8Block   = q8Scales + q8Lines*q8Line
+	q8mMins   = 4 * 32 // q8m: bytes of a block's scales, and of its minima
+	q8mBlock  = 2*q8mMins + q8Lines*q8Line
 	q8ABlock  = 4 * 20      // bytes of a block of activations
 	q8AScale  = 4 * 16      // its scale
 	q8AStart  = 4 * 17      // planes of bytes: what the sums of the first start from; pairs: as q4AStart
@@ -34,7 +36,8 @@ func (g *gen) q8s() {
 		for planes := 1; planes <= 2; planes++ {
 			g.quant(fmt.Sprintf("quantAPlanes%d", planes), planes)
 			for n := 1; n <= 12; n++ {
-				g.q8VNNI(n, planes)
+				g.q8VNNI(n, planes, false)
+				g.q8VNNI(n, planes, true)
 				g.q4VNNI(n, planes, false)
 				g.q4VNNI(n, planes, true)
 				if n <= q6Rows {
@@ -49,7 +52,8 @@ func (g *gen) q8s() {
 		most = 8
 	}
 	for n := 1; n <= most; n++ {
-		g.q8(n)
+		g.q8(n, false)
+		g.q8(n, true)
 		g.q4Pairs(n, false)
 		g.q4Pairs(n, true)
 		g.q6Pairs(n)
@@ -178,21 +182,19 @@ func (g *gen) word(bits uint32) reg.VecVirtual {
 // its words of 32 bits. It is taken apart into the even and the odd bytes, widened
 // in place, so that an instruction multiplies and adds the pairs (k, k+2) or
 // (k+1, k+3), which lie so in the activations too.
-func (g *gen) q8(n int) {
-	f := g.frame("gemmQ8", n, q8Block/64, false)
+func (g *gen) q8(n int, minima bool) {
+	f, first, block := g.q8Frame("", n, minima, false, func() {})
 	cols := 32 / g.width // registers of a row
 	group := cols        // of them at once
 	if !g.wide() && n > 3 {
 		group = 2
 	}
-	g.Label("blocks")
-	f.pre.lines(q8Scales / 64)
 	for col := 0; col < cols; col += group {
 		sum := f.zeroed(f.sums(n, group))
 		for line := range q8Lines {
 			f.pre.lines(group * 4 * g.width / 64)
 			g.pairs(sum, func(j int) (even, odd reg.VecVirtual) {
-				at := operand.Mem{Base: f.b, Disp: q8Scales + line*q8Line + 4*g.width*(col+j)}
+				at := operand.Mem{Base: f.b, Disp: first + line*q8Line + 4*g.width*(col+j)}
 				even, odd = g.vec(), g.vec()
 				if g.wide() {
 					g.VPSLLW(operand.Imm(8), at, even)
@@ -207,18 +209,45 @@ func (g *gen) q8(n int) {
 			}, f.arow, line)
 		}
 		for j := range group {
-			d := g.vec()
-			g.VCVTPH2PS(operand.Mem{Base: f.b, Disp: 2 * g.width * (col + j)}, d)
-			for r := range sum {
-				v := sum[r][j]
-				g.VCVTDQ2PS(v, v)
-				g.VMULPS(d, v, v)
-				f.add(r, col+j, v)
-			}
+			f.q8(sum, j, col+j, minima)
 		}
 	}
-	f.next(q8Block)
+	f.next(block)
 	f.end()
+}
+
+// q8Frame starts a kernel of q8, or of q8m if minima is set, up to the first line of a block; consts loads constants. It
+// returns the bytes of a block before its integers, and all of its bytes.
+func (g *gen) q8Frame(planes string, n int, minima, keep bool, consts func()) (f *frame, first, block int) {
+	name, first, block := "gemmQ8", q8Scales, q8Block
+	if minima {
+		name, first, block = "gemmQ8M", 2*q8mMins, q8mBlock
+	}
+	f = g.frame(name+planes, n, block/64, keep)
+	consts()
+	g.Label("blocks")
+	f.pre.lines(first / 64)
+	return f, first, block
+}
+
+// q8 turns the integers' sums that registers j of each row hold into outputs, those of register at of a row, and adds them.
+func (f *frame) q8(sum [][]reg.VecVirtual, j, at int, minima bool) {
+	d, m := f.vec(), f.vec()
+	if minima {
+		f.VMOVUPS(operand.Mem{Base: f.b, Disp: 4 * f.width * at}, d)
+		f.VMOVUPS(operand.Mem{Base: f.b, Disp: q8mMins + 4*f.width*at}, m)
+	} else {
+		f.VCVTPH2PS(operand.Mem{Base: f.b, Disp: 2 * f.width * at}, d)
+	}
+	for r := range sum {
+		v := sum[r][j]
+		f.VCVTDQ2PS(v, v)
+		f.VMULPS(d, v, v)
+		if minima {
+			f.words(f.VFNMADD231PS, f.VFNMADD231PS_BCST, f.arow(r, q8ASum), m, v)
+		}
+		f.add(r, at, v)
+	}
 }
 
 // sums returns registers [n][group], which zeroed clears.

@@ -12,23 +12,20 @@ import (
 // is unsigned: for the first plane the weights plus 128, for which the sums start
 // from −128·Σ a; for the second, the low bytes, the activations themselves. The
 // second plane's products are added to 256 times the first one's sums.
-func (g *gen) q8VNNI(n, planes int) {
+func (g *gen) q8VNNI(n, planes int, minima bool) {
 	const cols = 2
-	f := g.frame(fmt.Sprintf("gemmQ8Planes%d", planes), n, q8Block/64, 2*cols*n+cols+2 <= 32)
-	bias := g.word(0x80808080)
-	g.Label("blocks")
-	f.pre.lines(q8Scales / 64)
-	sum := make([][cols]reg.VecVirtual, n)
+	var bias reg.VecVirtual
+	f, first, block := g.q8Frame(fmt.Sprintf("Planes%d", planes), n, minima, 2*cols*n+cols+2 <= 32, func() { bias = g.word(0x80808080) })
+	sum := f.sums(n, cols)
 	for r := range sum {
-		for j := range cols {
-			sum[r][j] = g.vec()
-			g.VPBROADCASTD(f.arow(r, q8AStart), sum[r][j])
+		for _, v := range sum[r] {
+			g.VPBROADCASTD(f.arow(r, q8AStart), v)
 		}
 	}
 	for p := range planes {
 		for line := range q8Lines {
 			at := func(j int) operand.Mem {
-				return operand.Mem{Base: f.b, Disp: q8Scales + q8Line*line + 64*j}
+				return operand.Mem{Base: f.b, Disp: first + q8Line*line + 64*j}
 			}
 			f.pre.lines(cols / planes)
 			var w [cols]reg.VecVirtual
@@ -62,15 +59,8 @@ func (g *gen) q8VNNI(n, planes int) {
 		}
 	}
 	for j := range cols {
-		d := g.vec()
-		g.VCVTPH2PS(operand.Mem{Base: f.b, Disp: 32 * j}, d)
-		for r := range sum {
-			v := sum[r][j]
-			g.VCVTDQ2PS(v, v)
-			g.VMULPS(d, v, v)
-			f.add(r, j, v)
-		}
+		f.q8(sum, j, j, minima)
 	}
-	f.next(q8Block)
+	f.next(block)
 	f.end()
 }

@@ -26,6 +26,7 @@ func (g *gen) vectors() {
 	g.adamW()
 	if !g.wide() {
 		g.packs()
+		g.unpacks()
 	}
 }
 

@@ -5,6 +5,8 @@ import "fmt"
 // The formats of kern/q8.go, kern/q4.go and kern/q6.go, in bytes.
 const (
 	q8Block   = 64 + 1024
+	q8mMins   = 128 // q8m: bytes of a block's scales, and of its minima
+	q8mBlock  = 2*q8mMins + 1024
 	q4Block   = 64 + 512
 	q4kFirst  = 128 // d and dm of eight parts
 	q4kPart   = 64 + 512
@@ -34,7 +36,7 @@ const (
 type product struct {
 	*gen
 	way     way
-	format  string // Q8, Q4, Q4K or Q6K
+	format  string // Q8, Q8M, Q4, Q4K or Q6K
 	planes  int
 	n       int // rows
 	strip   int // registers of outputs that are computed at once
@@ -51,7 +53,7 @@ const maxRows = 4
 // ints emits the products with weights of integers: gemm<format>x<rows>, and
 // gemm<format><way><planes>x<rows>.
 func (g *gen) ints() {
-	for _, format := range []string{"Q8", "Q4", "Q4K", "Q6K"} {
+	for _, format := range []string{"Q8", "Q8M", "Q4", "Q4K", "Q6K"} {
 		for n := 1; n <= maxRows; n++ {
 			g.product(&product{way: pairs, format: format, planes: 1, n: n, strip: 2}, "NEON")
 		}
@@ -82,7 +84,7 @@ func (g *gen) product(p *product, suffix string) {
 	c, ldc, a, ars := g.arg("c"), g.arg("ldc"), g.arg("a"), g.arg("ars")
 	p.b = g.arg("b")
 	blocks, pace := g.arg("blocks"), g.arg("pace")
-	lines := map[string]int{"Q8": q8Block, "Q4": q4Block, "Q4K": q4kPart, "Q6K": q6kPart}[p.format] / 64
+	lines := map[string]int{"Q8": q8Block, "Q8M": q8mBlock, "Q4": q4Block, "Q4K": q4kPart, "Q6K": q6kPart}[p.format] / 64
 	first := map[string]int{"Q4K": q4kFirst, "Q6K": q6kFirst}[p.format] // bytes before the parts
 	pre := g.prefetcher(p.b, lines)
 	p.arow, p.crow = g.rows(a, ars, p.n), g.rows(c, ldc, p.n)
@@ -164,10 +166,17 @@ func (p *product) regs(first int) []int {
 	return js
 }
 
-// weight loads the weights of a line (four k) of outputs j of q8 or q6k; tmp and mask are for the latter.
+// eight reports whether a byte is an integer.
+func (p *product) eight() bool { return p.format == "Q8" || p.format == "Q8M" }
+
+// weight loads the weights of a line (four k) of outputs j of q8, q8m or q6k; tmp and mask are for the latter.
 func (p *product) weight(w v, line, j int, tmp, mask v) {
-	if p.format == "Q8" {
-		p.ld(wordQ, w, p.part, 64+128*line+16*j)
+	if p.eight() {
+		first := 64
+		if p.format == "Q8M" {
+			first = 2 * q8mMins
+		}
+		p.ld(wordQ, w, p.part, first+128*line+16*j)
 		return
 	}
 	at := func(i int) int { return 2*q6kShare + (line/4*2+j/4)*q6kGroup + 64*i + j%4*16 }
@@ -211,7 +220,7 @@ func (p *product) outputs(first, from, to int) {
 	p.next = 0
 	js := p.regs(first)
 	var mask v // of the integers in a byte
-	if p.format != "Q8" {
+	if !p.eight() {
 		mask = p.take(1)[0]
 		b := uint32(15)
 		if p.format == "Q6K" {
@@ -441,6 +450,9 @@ func (p *product) finish(js []int, half int, sum func(r, i int) v) {
 		case "Q8", "Q4":
 			p.ld(wordD, d, p.part, 8*j)
 			p.un(fcvtl, d, d)
+		case "Q8M":
+			p.ld(wordQ, d, p.part, 16*j)
+			p.ld(wordQ, m, p.part, q8mMins+16*j)
 		case "Q6K": // a quarter: weights are four times as large
 			p.ld(wordD, d, p.b, 8*j)
 			p.un(fcvtl, d, d)
@@ -469,7 +481,7 @@ func (p *product) finish(js []int, half int, sum func(r, i int) v) {
 			}
 			p.un(scvtf, x, x)
 			p.do(fmul, x, d, x)
-			if p.format == "Q4K" {
+			if p.format == "Q4K" || p.format == "Q8M" {
 				p.ld(wordS, s, a, q8ASum)
 				p.el(fmlsE, x, m, s, 0)
 			}

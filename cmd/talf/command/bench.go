@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"slices"
+	"strings"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
@@ -177,7 +178,7 @@ func (a *app) bench(ctx context.Context, o *benchOptions) (*paper.Report, error)
 		return nil, err
 	}
 	out := &paper.Report{
-		Report: report, Device: r.Model.Device().Name(), DType: r.Model.Options().DType.String(),
+		Report: report, Device: r.Model.Device().Name(), DType: strings.ToUpper(r.Model.Weights()),
 		ChatTemplate: r.Chats, Split: r.Part(), Layers: o.decode.machine.Layers, Interrupted: err != nil,
 	}
 	out.Lay(exhibits, kit)

@@ -30,7 +30,7 @@ func (o *machineOptions) flags(f *pflag.FlagSet) {
 // precision adds the flags that say how keys, values and activations are rounded.
 func (o *machineOptions) precision(f *pflag.FlagSet) {
 	f.Var(&o.KV, "kv-dtype", "type of the KV cache: f32 or bf16")
-	f.Var(&o.ActBits, "act-bits", "bits of the activations that q8 and q4 weights are multiplied by: 8 or 16, or auto: 16 for q8, 8 for q4")
+	f.Var(&o.ActBits, "act-bits", "bits of the activations that q8 and q4 weights are multiplied by: 8 or 16, or auto: 8 for --dtype q4, otherwise 16")
 }
 
 // modelHelp is the help of --model.
@@ -54,7 +54,7 @@ func preVar(f *pflag.FlagSet, pre *string) {
 
 // dtypeHelp is the help of --dtype in commands that load a model.
 func dtypeHelp() string {
-	return "type of the weights in memory: " + checkpoints.DTypeNames() + ", or auto: q8 if they are stored as q8, else f32; on a CUDA device bf16 if all are stored as bf16. " +
+	return "type of the weights in memory: " + checkpoints.DTypeNames() + ", or auto: each matrix as it is stored; a CUDA device takes what it does not have as q8 or f32. " +
 		"bf16dp is bf16 whose products round activations to bf16 as well: less exact, on the CPU alone, and where that has VDPBF16PS (talf doctor) perhaps faster"
 }
 

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"strings"
 
 	"talf/checkpoints"
 	"talf/compute/devices"
@@ -157,7 +156,7 @@ func (a *app) products(copies []*model.Model, library bool) (string, error) {
 		case why != nil:
 			by = "the device's own: " + why.Error()
 		}
-		a.log.Info("labelling", "device", m.Device().Name(), "weights", strings.ToLower(m.Options().DType.String()), "products", by)
+		a.log.Info("labelling", "device", m.Device().Name(), "weights", m.Weights(), "products", by)
 	})
 	if err != nil {
 		err = fmt.Errorf("%w: turn the library off with --cublas=false", err)

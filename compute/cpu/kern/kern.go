@@ -110,6 +110,9 @@ type Funcs struct {
 	// GemmQ6K is GemmQ8 for blocks blocks of Q6KBlock k of a panel of the q6k format, whose
 	// arithmetic q6.go gives.
 	GemmQ6K func(c []float32, ldc int, a []uint32, ars int, b []byte, rows, blocks, planes int, acc bool)
+	// unpackedQ8 and unpackedQ8M multiply by few blocks of q8 and of q8m, whose arithmetic compact.go gives, that are in
+	// the first level of the cache. They prefetch next.
+	unpackedQ8, unpackedQ8M func(c []float32, ldc int, a []uint32, ars int, b []byte, rows, blocks, planes int, acc bool, next []byte)
 	// Exp sets dst[i] = exp(x[i]) to within 1.1 ulp; results below 2⁻¹²⁶ are 0.
 	// dst may be x.
 	Exp func(dst, x []float32)

@@ -82,6 +82,8 @@ var avx2 = Funcs{
 	GemmQ4K:     gemmQ4KOf(gemmsQ4KAVX2[:]),
 	MaxRowsQ6K:  len(gemmsQ6KAVX2) - 1,
 	GemmQ6K:     gemmQ6KOf(gemmsQ6KAVX2[:]),
+	unpackedQ8:  unpackedOf(Q8BlockLen, func(int) []gemmQ8Func { return gemmsQ8AVX2[:] }),
+	unpackedQ8M: unpackedOf(Q8MBlockLen, func(int) []gemmQ8Func { return gemmsQ8MAVX2[:] }),
 	Exp:         unaryOf(expAVX2),
 	Max:         func(x []float32) float32 { return maxAVX2(unsafe.SliceData(x), len(x)) },
 	Peaks:       peaksOf(peaksAVX2),
@@ -127,6 +129,8 @@ var avx512 = Funcs{
 	GemmQ4K:     gemmQ4KOf(gemmsQ4KAVX512[:]),
 	MaxRowsQ6K:  len(gemmsQ6KAVX512) - 1,
 	GemmQ6K:     gemmQ6KOf(gemmsQ6KAVX512[:]),
+	unpackedQ8:  unpackedOf(Q8BlockLen, func(int) []gemmQ8Func { return gemmsQ8AVX512[:] }),
+	unpackedQ8M: unpackedOf(Q8MBlockLen, func(int) []gemmQ8Func { return gemmsQ8MAVX512[:] }),
 	Exp:         unaryOf(expAVX512),
 	Max:         func(x []float32) float32 { return maxAVX512(unsafe.SliceData(x), len(x)) },
 	Peaks:       peaksOf(peaksAVX512),
@@ -173,6 +177,8 @@ var avx512vnni = func() Funcs {
 	f.MaxRowsQ4 = len(gemmsQ4VNNI[0]) - 1
 	f.MaxRowsQ6K = len(gemmsQ6KVNNI[0]) - 1
 	f.Shapes.Q4 = [2]Shape{{f.MaxRowsQ4, chunkQ4}, {f.MaxRowsQ4, chunkQ4}}
+	f.unpackedQ8 = unpackedOf(Q8BlockLen, func(planes int) []gemmQ8Func { return gemmsQ8VNNI[planes-1][:] })
+	f.unpackedQ8M = unpackedOf(Q8MBlockLen, func(planes int) []gemmQ8Func { return gemmsQ8MVNNI[planes-1][:] })
 	f.cut(&f)
 	return f
 }()

@@ -39,11 +39,13 @@ var neon = Funcs{
 	GemmQ8: func(c []float32, ldc int, a []uint32, ars int, b []byte, rows, blocks, _ int, acc bool) {
 		gemmQ8Asm(gemmsQ8NEON[:], c, ldc, a, ars, b, rows, blocks, acc, Shape{len(gemmsQ8NEON) - 1, chunkQ8})
 	},
-	MaxRowsQ4:  len(gemmsQ4NEON) - 1,
-	GemmQ4:     gemmQ4Of(gemmsQ4NEON[:]),
-	GemmQ4K:    gemmQ4KOf(gemmsQ4KNEON[:]),
-	MaxRowsQ6K: len(gemmsQ6KNEON) - 1,
-	GemmQ6K:    gemmQ6KOf(gemmsQ6KNEON[:]),
+	MaxRowsQ4:   len(gemmsQ4NEON) - 1,
+	GemmQ4:      gemmQ4Of(gemmsQ4NEON[:]),
+	GemmQ4K:     gemmQ4KOf(gemmsQ4KNEON[:]),
+	MaxRowsQ6K:  len(gemmsQ6KNEON) - 1,
+	GemmQ6K:     gemmQ6KOf(gemmsQ6KNEON[:]),
+	unpackedQ8:  unpackedOf(Q8BlockLen, func(int) []gemmQ8Func { return gemmsQ8NEON[:] }),
+	unpackedQ8M: unpackedOf(Q8MBlockLen, func(int) []gemmQ8Func { return gemmsQ8MNEON[:] }),
 	Exp: func(dst, x []float32) {
 		n := fours(len(dst))
 		x = x[:len(dst)]
@@ -151,12 +153,12 @@ var neon = Funcs{
 
 // neonDot and neonI8MM differ in products of integers only.
 var (
-	neonDot  = neonBytes(NEONDot, quantDot, &gemmsQ8Dot, &gemmsQ4Dot, &gemmsQ4KDot, &gemmsQ6KDot)
-	neonI8MM = neonBytes(NEONI8MM, quantI8MM, &gemmsQ8I8MM, &gemmsQ4I8MM, &gemmsQ4KI8MM, &gemmsQ6KI8MM)
+	neonDot  = neonBytes(NEONDot, quantDot, &gemmsQ8Dot, &gemmsQ8MDot, &gemmsQ4Dot, &gemmsQ4KDot, &gemmsQ6KDot)
+	neonI8MM = neonBytes(NEONI8MM, quantI8MM, &gemmsQ8I8MM, &gemmsQ8MI8MM, &gemmsQ4I8MM, &gemmsQ4KI8MM, &gemmsQ6KI8MM)
 )
 
 // neonBytes returns the kernels of a class that multiplies bytes.
-func neonBytes(c Class, w quantWay, q8, q4, q4k, q6k *[2][5]gemmQ8Func) Funcs {
+func neonBytes(c Class, w quantWay, q8, q8m, q4, q4k, q6k *[2][5]gemmQ8Func) Funcs {
 	f := neon
 	f.Class = c
 	f.QuantA = func(dst []uint32, x []float32, planes int) { quantNEON(w, dst, x, planes) }
@@ -164,6 +166,8 @@ func neonBytes(c Class, w quantWay, q8, q4, q4k, q6k *[2][5]gemmQ8Func) Funcs {
 	f.GemmQ8 = func(c []float32, ldc int, a []uint32, ars int, b []byte, rows, blocks, planes int, acc bool) {
 		gemmQ8Asm(q8[planes-1][:], c, ldc, a, ars, b, rows, blocks, acc, Shape{len(q8[planes-1]) - 1, chunkQ8})
 	}
+	f.unpackedQ8 = unpackedOf(Q8BlockLen, func(planes int) []gemmQ8Func { return q8[planes-1][:] })
+	f.unpackedQ8M = unpackedOf(Q8MBlockLen, func(planes int) []gemmQ8Func { return q8m[planes-1][:] })
 	f.MaxRowsQ4 = len(q4[0]) - 1
 	f.GemmQ4 = func(c []float32, ldc int, a []uint32, ars int, b []byte, rows, blocks, planes int, acc bool) {
 		gemmQ4Asm(q4[planes-1][:], c, ldc, a, ars, b, rows, blocks, acc, Shape{f.MaxRowsQ4, chunkQ4})
@@ -242,6 +246,7 @@ var (
 // The kernels for integers by number of rows; those of bytes by planes, counted from 0, first.
 var (
 	gemmsQ8NEON  = [...]gemmQ8Func{1: gemmQ8NEONx1, gemmQ8NEONx2, gemmQ8NEONx3, gemmQ8NEONx4}
+	gemmsQ8MNEON = [...]gemmQ8Func{1: gemmQ8MNEONx1, gemmQ8MNEONx2, gemmQ8MNEONx3, gemmQ8MNEONx4}
 	gemmsQ4NEON  = [...]gemmQ8Func{1: gemmQ4NEONx1, gemmQ4NEONx2, gemmQ4NEONx3, gemmQ4NEONx4}
 	gemmsQ4KNEON = [...]gemmQ8Func{1: gemmQ4KNEONx1, gemmQ4KNEONx2, gemmQ4KNEONx3, gemmQ4KNEONx4}
 	gemmsQ6KNEON = [...]gemmQ8Func{1: gemmQ6KNEONx1, gemmQ6KNEONx2, gemmQ6KNEONx3, gemmQ6KNEONx4}
@@ -249,6 +254,10 @@ var (
 	gemmsQ8Dot = [2][5]gemmQ8Func{
 		{1: gemmQ8DotPlanes1x1, gemmQ8DotPlanes1x2, gemmQ8DotPlanes1x3, gemmQ8DotPlanes1x4},
 		{1: gemmQ8DotPlanes2x1, gemmQ8DotPlanes2x2, gemmQ8DotPlanes2x3, gemmQ8DotPlanes2x4},
+	}
+	gemmsQ8MDot = [2][5]gemmQ8Func{
+		{1: gemmQ8MDotPlanes1x1, gemmQ8MDotPlanes1x2, gemmQ8MDotPlanes1x3, gemmQ8MDotPlanes1x4},
+		{1: gemmQ8MDotPlanes2x1, gemmQ8MDotPlanes2x2, gemmQ8MDotPlanes2x3, gemmQ8MDotPlanes2x4},
 	}
 	gemmsQ4Dot = [2][5]gemmQ8Func{
 		{1: gemmQ4DotPlanes1x1, gemmQ4DotPlanes1x2, gemmQ4DotPlanes1x3, gemmQ4DotPlanes1x4},
@@ -266,6 +275,10 @@ var (
 	gemmsQ8I8MM = [2][5]gemmQ8Func{
 		{1: gemmQ8I8MMPlanes1x1, gemmQ8I8MMPlanes1x2, gemmQ8I8MMPlanes1x3, gemmQ8I8MMPlanes1x4},
 		{1: gemmQ8I8MMPlanes2x1, gemmQ8I8MMPlanes2x2, gemmQ8I8MMPlanes2x3, gemmQ8I8MMPlanes2x4},
+	}
+	gemmsQ8MI8MM = [2][5]gemmQ8Func{
+		{1: gemmQ8MI8MMPlanes1x1, gemmQ8MI8MMPlanes1x2, gemmQ8MI8MMPlanes1x3, gemmQ8MI8MMPlanes1x4},
+		{1: gemmQ8MI8MMPlanes2x1, gemmQ8MI8MMPlanes2x2, gemmQ8MI8MMPlanes2x3, gemmQ8MI8MMPlanes2x4},
 	}
 	gemmsQ4I8MM = [2][5]gemmQ8Func{
 		{1: gemmQ4I8MMPlanes1x1, gemmQ4I8MMPlanes1x2, gemmQ4I8MMPlanes1x3, gemmQ4I8MMPlanes1x4},

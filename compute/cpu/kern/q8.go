@@ -187,20 +187,25 @@ func gemmQ8(c []float32, ldc int, a []uint32, ars int, b []byte, rows, blocks, _
 		for n := range blocks {
 			x, u := (*[Q8ABlockLen]uint32)(ar[n*Q8ABlockLen:]), (*[Q8BlockLen]byte)(b[n*Q8BlockLen:])
 			var sum [Panel]int32
-			for g := range Q8Block / 4 {
-				e, o := x[2*g], x[2*g+1]
-				x0, x1, x2, x3 := int32(int16(e)), int32(int16(o)), int32(e)>>16, int32(o)>>16
-				w := (*[4 * Panel]byte)(u[2*Panel+g*4*Panel:])
-				for j := range sum {
-					sum[j] += x0*int32(int8(w[4*j])) + x1*int32(int8(w[4*j+1])) +
-						x2*int32(int8(w[4*j+2])) + x3*int32(int8(w[4*j+3]))
-				}
-			}
+			q8Sums(&sum, x, u[2*Panel:])
 			s := math.Float32frombits(x[q8AScale])
 			for j, v := range sum {
 				d := fromF16(binary.LittleEndian.Uint16(u[2*j:]))
 				cr[j] = fma32(float32(float32(v)*d), s, cr[j])
 			}
+		}
+	}
+}
+
+// q8Sums adds to sum the sums of products of a block's integers and activations x, as quantA writes them.
+func q8Sums(sum *[Panel]int32, x *[Q8ABlockLen]uint32, ints []byte) {
+	for g := range Q8Block / 4 {
+		e, o := x[2*g], x[2*g+1]
+		x0, x1, x2, x3 := int32(int16(e)), int32(int16(o)), int32(e)>>16, int32(o)>>16
+		w := (*[4 * Panel]byte)(ints[g*4*Panel:])
+		for j := range sum {
+			sum[j] += x0*int32(int8(w[4*j])) + x1*int32(int8(w[4*j+1])) +
+				x2*int32(int8(w[4*j+2])) + x3*int32(int8(w[4*j+3]))
 		}
 	}
 }

@@ -120,8 +120,7 @@ func (r *Rig) OldSettings(rest ...any) (string, error) {
 	for _, hash := range r.origins {
 		hashes = append(hashes, hash())
 	}
-	o := r.Model.Options()
-	b, err := json.Marshal(append([]any{hashes, r.Model.Device().Name(), o.DType, o.KV}, rest...))
+	b, err := json.Marshal(append([]any{hashes, r.Model.Device().Name(), r.Model.Products(), r.Model.Options().KV}, rest...))
 	return string(b), err
 }
 

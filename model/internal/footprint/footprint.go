@@ -17,12 +17,13 @@ import (
 
 // Options are what a model's use of memory depends on beside its specification.
 type Options struct {
-	Weights   compute.DType           // of packed weights
-	Kept      map[string]compute.Kept // matrices that Q4 keeps; it takes the others as Q8
-	KV        compute.DType           // of keys and values
-	MaxRows   int                     // rows of one internal pass
-	Positions int                     // of keys and values
-	LogitRows int                     // rows that have logits at one time; 0: PlanRows
+	Weights   compute.DType            // of packed weights
+	Kept      map[string]compute.Kept  // matrices that Q4 and Stored keep; they take the others as Q8
+	Floats    map[string]compute.DType // but those that Stored takes as they are
+	KV        compute.DType            // of keys and values
+	MaxRows   int                      // rows of one internal pass
+	Positions int                      // of keys and values
+	LogitRows int                      // rows that have logits at one time; 0: PlanRows
 }
 
 // Blocks returns the blocks for Positions: of one text, or in labelling, which begins trees at all positions
@@ -32,6 +33,26 @@ func (o Options) Blocks(l *kvpool.Layout) int {
 		return len(l.Windows) * kvpool.Blocks(o.Positions)
 	}
 	return l.Takes(0, o.Positions, min(o.Positions, o.MaxRows))
+}
+
+// A layout is what a device packs a matrix as.
+type layout struct {
+	as   compute.DType // not Stored
+	kept compute.Kept  // of Q4
+}
+
+// layout returns that of a matrix.
+func (o *Options) layout(name string) layout {
+	switch kept := o.Kept[name]; {
+	case o.Weights != compute.Stored:
+		return layout{o.Weights, kept}
+	case kept != compute.NotKept:
+		return layout{compute.Q4, kept}
+	}
+	if as, ok := o.Floats[name]; ok {
+		return layout{as: as}
+	}
+	return layout{as: compute.Q8}
 }
 
 // logitRows returns the rows that have logits at one time.
@@ -59,18 +80,18 @@ const PlanRows = 64
 func Of(spec *arch.Spec, dev compute.Planner, opt Options) Footprint {
 	f := Footprint{Positions: opt.Positions}
 	latent := mla.Type(opt.Weights)
-	stacked, kept := 0, compute.NotKept // rows of queries, keys and values, which are packed together, in blocks of one kind
+	stacked, last := 0, layout{} // rows of queries, keys and values, which are packed together, and their layout
 	for _, t := range spec.Tensors() {
 		switch {
 		case t.Cols == 0 || t.Optional:
 		case t.Role == arch.Q || t.Role == arch.K || t.Role == arch.V:
-			if k := opt.Kept[t.Name]; stacked > 0 && k != kept {
-				f.Weights += dev.WeightBytes(opt.Weights, kept, stacked, t.Cols)
+			if l := opt.layout(t.Name); stacked > 0 && l != last {
+				f.Weights += dev.WeightBytes(last.as, last.kept, stacked, t.Cols)
 				stacked = 0
 			}
-			stacked, kept = stacked+t.Rows, opt.Kept[t.Name]
+			stacked, last = stacked+t.Rows, opt.layout(t.Name)
 			if t.Role == arch.V {
-				f.Weights += dev.WeightBytes(opt.Weights, kept, stacked, t.Cols)
+				f.Weights += dev.WeightBytes(last.as, last.kept, stacked, t.Cols)
 				stacked = 0
 			}
 		case t.Role == arch.KVUp:
@@ -78,7 +99,8 @@ func Of(spec *arch.Spec, dev compute.Planner, opt Options) Footprint {
 		case t.Role == arch.KeyUp || t.Role == arch.ValueUp:
 			f.Weights += int64(spec.Heads) * dev.WeightBytes(latent, compute.NotKept, t.Rows/spec.Heads, t.Cols)
 		default:
-			f.Weights += dev.WeightBytes(opt.Weights, opt.Kept[t.Name], t.Rows, t.Cols)
+			l := opt.layout(t.Name)
+			f.Weights += dev.WeightBytes(l.as, l.kept, t.Rows, t.Cols)
 		}
 	}
 	h, q := spec.Hidden, spec.Heads*spec.HeadDim

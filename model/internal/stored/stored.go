@@ -11,42 +11,98 @@ import (
 	"talf/model/safetensors"
 )
 
-// Type returns the type to load a set's weights as: Q8 if they are stored that way or
-// in the blocks of a GGUF file, otherwise F32. Q8 does not have the values of all
-// blocks: see package quantize. The scales of a matrix have its name and the suffix scales.
-func Type(set *safetensors.Set, scales string) compute.DType {
+// Type returns the type to load a set's weights as onto a device with abilities a, which rounds nothing, or as little
+// as the device can: Stored, or Q4 where a device has only that, for blocks; Q8 if the set has integers of that type,
+// and no blocks; Stored for other floating-point numbers of 16 bits; and otherwise F32. The scales of a matrix in Q8 have
+// its name and the suffix scales.
+func Type(set *safetensors.Set, scales string, a compute.DeviceAbilities) compute.DType {
+	as := compute.F32
 	for _, name := range set.Names() {
 		t, _ := set.Describe(name)
-		if ggml.Blocks(t.DType) != nil {
-			return compute.Q8
-		}
-		if t.DType == "I8" {
-			if _, ok := set.Describe(name + scales); ok {
-				return compute.Q8
+		switch b := ggml.Blocks(t.DType); {
+		case b != nil && a.Stored:
+			return compute.Stored
+		case b != nil:
+			if len(Kept(set, a)) > 0 {
+				return compute.Q4
 			}
+			return compute.Q8
+		case t.DType == "I8":
+			if _, ok := set.Describe(name + scales); ok {
+				as = compute.Q8
+			}
+		case as == compute.F32 && a.Stored && len(t.Shape) == 2 && (t.DType == "F16" || t.DType == "BF16"):
+			as = compute.Stored
 		}
 	}
-	return compute.F32
+	return as
 }
 
-// Kept returns the matrices of a set that weights as Q4 keep as they are stored, each with the kind of its
-// blocks.
-func Kept(set *safetensors.Set) map[string]compute.Kept {
+// Kept returns the matrices of a set that weights as Q4 and Stored keep as they are stored on a device with abilities a,
+// each with the kind of its blocks.
+func Kept(set *safetensors.Set, a compute.DeviceAbilities) map[string]compute.Kept {
 	kept := make(map[string]compute.Kept)
 	for _, name := range set.Names() {
 		t, _ := set.Describe(name)
-		if b := ggml.Blocks(t.DType); b != nil && b.Kept() != compute.NotKept {
+		if b := ggml.Blocks(t.DType); b != nil && b.Kept() != compute.NotKept && a.Keeps != nil && a.Keeps(b.Kept()) {
 			kept[name] = b.Kept()
 		}
 	}
 	return kept
 }
 
-// Name names the type of packed weights, of which some are kept, in the identity of a function. Q4 keeps Q6_K, too: "q4" alone is
-// what earlier releases called files whose Q6_K they rounded to Q8.
-func Name(as compute.DType, kept map[string]compute.Kept) string {
-	if as == compute.Q4 && slices.Contains(slices.Collect(maps.Values(kept)), compute.SixBit) {
-		return "q4 with Q6_K"
+// Floats returns the types of the matrices of a set that are floating-point numbers.
+func Floats(set *safetensors.Set) map[string]compute.DType {
+	floats := make(map[string]compute.DType)
+	for _, name := range set.Names() {
+		t, _ := set.Describe(name)
+		if as, ok := map[string]compute.DType{"F32": compute.F32, "F16": compute.F16, "BF16": compute.BF16}[t.DType]; ok && len(t.Shape) == 2 {
+			floats[name] = as
+		}
 	}
-	return strings.ToLower(as.String())
+	return floats
+}
+
+// Function names what the packed weights of a set are in the identity of a function, and returns the type that says
+// what activations are rounded to. Floating-point numbers as Stored have the products of F32. Q4 names the kinds of
+// blocks that earlier releases rounded to Q8.
+func Function(as compute.DType, set *safetensors.Set, kept map[string]compute.Kept) (string, compute.DType) {
+	switch as {
+	case compute.Stored:
+		if !integers(set) {
+			as = compute.F32
+		}
+	case compute.Q4:
+		var names []string
+		for _, k := range slices.Sorted(maps.Values(kept)) {
+			switch k {
+			case compute.KeptQ4_0, compute.KeptQ4_K, compute.KeptQ5_0, compute.KeptIQ4_NL: // these were kept, or are exact in Q8
+			default:
+				names = append(names, k.String())
+			}
+		}
+		if names = slices.Compact(names); len(names) > 0 {
+			return "q4 with " + strings.Join(names, ", "), as
+		}
+	}
+	return strings.ToLower(as.String()), as
+}
+
+// integers reports whether some matrix of a set is not in floating-point numbers.
+func integers(set *safetensors.Set) bool {
+	return slices.ContainsFunc(set.Names(), func(name string) bool {
+		t, _ := set.Describe(name)
+		return t.DType == "I8" || ggml.Blocks(t.DType) != nil
+	})
+}
+
+// Kinds lists the types of blocks that weights as Q4 and Stored keep on a device with abilities a.
+func Kinds(a compute.DeviceAbilities) string {
+	var names []string
+	for k := compute.KeptQ4_0; k <= compute.KeptMXFP4; k++ {
+		if a.Keeps != nil && a.Keeps(k) {
+			names = append(names, k.String())
+		}
+	}
+	return strings.Join(names, ", ")
 }

@@ -101,6 +101,13 @@ func NotFound(method, path string) *Error {
 	return e
 }
 
+// NoMethod is the error of a path that the server has for another method.
+func NoMethod(method, path, want string) *Error {
+	e := Invalid("", "%.20s is not allowed for %s, want %s", method, path, want)
+	e.Status, e.Code = http.StatusMethodNotAllowed, "method_not_allowed"
+	return e
+}
+
 // Busy is the error of a request that finds the queue full. The client may try again later.
 func Busy(format string, args ...any) *Error {
 	return &Error{Status: http.StatusTooManyRequests, Message: fmt.Sprintf(format, args...), Type: "rate_limit_error", Code: "queue_full"}

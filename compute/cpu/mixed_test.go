@@ -25,7 +25,7 @@ func (blocks4) Bytes() int           { return blocks4Len }
 func (b blocks4) Kept() compute.Kept { return b.kind }
 
 func (b blocks4) scales() int {
-	return map[compute.Kept]int{compute.Centred: 16, compute.WithMinima: 20, compute.SixBit: 18}[b.kind]
+	return map[compute.Kept]int{compute.KeptQ4_0: 16, compute.KeptQ4_K: 20, compute.KeptQ6_K: 18}[b.kind]
 }
 
 func (b blocks4) Integers(q, scales, src []byte) {
@@ -41,9 +41,9 @@ func (b blocks4) Float32s(dst []float32, src []byte) {
 		s := src[256:]
 		for i := range 256 {
 			switch b.kind {
-			case compute.Centred:
+			case compute.KeptQ4_0:
 				dst[i] = half(s[i/32*2:]) * (float32(src[i]) - 8)
-			case compute.SixBit:
+			case compute.KeptQ6_K:
 				dst[i] = half(s) * float32(int8(s[2+i/16])) * (float32(src[i]) - 32)
 			default:
 				dst[i] = half(s)*float32(s[4+i/32])*float32(src[i]) - half(s[2:])*float32(s[12+i/32])
@@ -53,13 +53,13 @@ func (b blocks4) Float32s(dst []float32, src []byte) {
 }
 
 func (b blocks4) Q8(q, d, src []byte) bool {
-	for i := 0; b.kind == compute.Centred && i < len(src)/blocks4Len; i++ {
+	for i := 0; b.kind == compute.KeptQ4_0 && i < len(src)/blocks4Len; i++ {
 		for j, v := range src[i*blocks4Len:][:256] {
 			q[256*i+j] = v - 8
 		}
 		copy(d[16*i:], src[i*blocks4Len+256:][:16])
 	}
-	return b.kind == compute.Centred
+	return b.kind == compute.KeptQ4_0
 }
 
 func half(b []byte) float32 {
@@ -74,19 +74,19 @@ func random4(r *rand.Rand, rows, cols int, kind compute.Kept) compute.Matrix {
 	for b := m.Data; len(b) > 0; b = b[blocks4Len:] {
 		for i := range 256 {
 			b[i] = byte(r.IntN(16))
-			if kind == compute.SixBit {
+			if kind == compute.KeptQ6_K {
 				b[i] = byte(r.IntN(64))
 			}
 		}
 		for i := 256; i < 256+16; i += 2 {
 			binary.LittleEndian.PutUint16(b[i:], uint16(r.IntN(2)<<15|(8+r.IntN(4))<<10|r.IntN(1024)))
 		}
-		if kind == compute.WithMinima {
+		if kind == compute.KeptQ4_K {
 			for i := 260; i < 276; i++ {
 				b[i] = byte(r.IntN(64))
 			}
 		}
-		for i := 258; kind == compute.SixBit && i < 274; i++ {
+		for i := 258; kind == compute.KeptQ6_K && i < 274; i++ {
 			b[i] = byte(r.Uint32())
 		}
 	}
@@ -142,7 +142,7 @@ func TestStackedMatricesKeepTheirIntegers(t *testing.T) {
 		q.Read(rows, all, 0)
 		return y, rows, w
 	}
-	a, b, c := random4(r, 96, in, compute.WithMinima), random4(r, 64, in, compute.Centred), random4(r, 32, in, compute.SixBit)
+	a, b, c := random4(r, 96, in, compute.KeptQ4_K), random4(r, 64, in, compute.KeptQ4_0), random4(r, 32, in, compute.KeptQ6_K)
 	for _, m := range []compute.Matrix{a, b, c} { // Embed gives the exact values
 		_, rows, _ := run(compute.Q4, 1, m)
 		want := make([]float32, m.Rows*in)
@@ -200,7 +200,7 @@ func four(y []float32, row int) []float32 { return y[row*64:][:64] }
 func TestALastPanelOf6BitsMayBeShort(t *testing.T) {
 	const in, n = 512, 19
 	r := rand.New(rand.NewPCG(53, 1))
-	whole := random4(r, 128, in, compute.SixBit)
+	whole := random4(r, 128, in, compute.KeptQ6_K)
 	x := make([]float32, n*in)
 	for i := range x {
 		x[i] = float32(r.NormFloat64())
@@ -246,7 +246,7 @@ func TestALastPanelOf6BitsMayBeShort(t *testing.T) {
 func TestScalesThatAreNotNumbersStayInTheirOutput(t *testing.T) {
 	const in = 256
 	r := rand.New(rand.NewPCG(52, 1))
-	for _, kind := range []compute.Kept{compute.Centred, compute.WithMinima, compute.SixBit} {
+	for _, kind := range []compute.Kept{compute.KeptQ4_0, compute.KeptQ4_K, compute.KeptQ6_K} {
 		for _, class := range classes() {
 			t.Run(fmt.Sprint(class, kind), func(t *testing.T) {
 				d := device(t, class, 1)

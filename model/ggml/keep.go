@@ -1,0 +1,112 @@
+package ggml
+
+import (
+	"encoding/binary"
+	"math"
+)
+
+// Integers and scales of the blocks that weights in memory keep, as compute.Kept has them.
+
+// nibbles sets q to 32 integers of four bits.
+func nibbles(q, src []byte) {
+	lo, hi := q[:16], q[16:32]
+	for i, b := range src[:16] {
+		lo[i], hi[i] = b&15, b>>4
+	}
+}
+
+// fifths adds the fifth bits h to 32 integers.
+func fifths(q []byte, h uint32) {
+	for i := range q[:32] {
+		q[i] |= byte(h>>i&1) << 4
+	}
+}
+
+func keepQ4_0(q, scales, src []byte) int {
+	nibbles(q, src[2:])
+	return copy(scales, src[:2])
+}
+
+func keepQ4_1(q, scales, src []byte) int {
+	nibbles(q, src[4:])
+	return copy(scales, src[:4])
+}
+
+func keepQ5_0(q, scales, src []byte) int {
+	nibbles(q, src[6:])
+	fifths(q, binary.LittleEndian.Uint32(src[2:]))
+	return copy(scales, src[:2])
+}
+
+func keepQ5_1(q, scales, src []byte) int {
+	nibbles(q, src[8:])
+	fifths(q, binary.LittleEndian.Uint32(src[4:]))
+	return copy(scales, src[:4])
+}
+
+func keepMXFP4(q, scales, src []byte) int {
+	nibbles(q, src[1:])
+	d := math.Float32bits(float32(math.Ldexp(1, int(src[0])-128)))
+	binary.LittleEndian.PutUint16(scales, uint16(d>>16)) // no power of two has more bits
+	return 2
+}
+
+// sharedK sets scales to those of q4k and q5k.
+func sharedK(scales, src []byte) int {
+	copy(scales[:4], src)
+	for g := range 8 {
+		scales[4+g], scales[12+g] = sixes(src[4:16], g)
+	}
+	return 20
+}
+
+// pairsK sets q to the low four bits of q4k's or q5k's integers.
+func pairsK(q, src []byte) {
+	for g := 0; g < 8; g += 2 {
+		lo, hi := q[32*g:][:32], q[32*g+32:][:32]
+		for i, b := range src[16*g:][:32] {
+			lo[i], hi[i] = b&15, b>>4
+		}
+	}
+}
+
+func keepQ4_K(q, scales, src []byte) int {
+	pairsK(q, src[16:])
+	return sharedK(scales, src)
+}
+
+func keepQ5_K(q, scales, src []byte) int {
+	pairsK(q, src[48:])
+	for g := range 8 {
+		to := q[32*g:][:32]
+		for i, h := range src[16:48] {
+			to[i] |= h >> g & 1 << 4
+		}
+	}
+	return sharedK(scales, src)
+}
+
+func keepIQ4_XS(q, scales, src []byte) int {
+	copy(scales[:2], src)
+	for g := range 8 {
+		scales[2+g] = byte(scaleXS(src, g))
+		nibbles(q[32*g:], src[8+16*g:])
+	}
+	return 10
+}
+
+// keepQ6_K: a byte of two bits belongs to four elements, 32 apart.
+func keepQ6_K(q, scales, src []byte) int {
+	for half := range 2 {
+		q, l, h := q[128*half:][:128], src[64*half:][:64], src[128+32*half:][:32]
+		for i, b := range h {
+			q[i] = l[i]&15 | b&3<<4
+			q[32+i] = l[32+i]&15 | b>>2&3<<4
+			q[64+i] = l[i]>>4 | b>>4&3<<4
+			q[96+i] = l[32+i]>>4 | b>>6<<4
+		}
+	}
+	copy(scales[:2], src[208:210])
+	copy(scales[2:18], src[192:208])
+	return 18
+}
