@@ -2,6 +2,7 @@ package kern
 
 import (
 	"encoding/binary"
+	"errors"
 	"fmt"
 	"math"
 	"math/rand/v2"
@@ -9,6 +10,7 @@ import (
 	"os/exec"
 	"slices"
 	"strings"
+	"syscall"
 	"testing"
 )
 
@@ -108,6 +110,9 @@ func TestProcessesAreBound(t *testing.T) {
 		cmd := exec.Command(self, "-test.run=^TestProcessesAreBound$")
 		cmd.Env = append(os.Environ(), "TALF_TEST_CLASSES=1", EnvClass+"="+name)
 		out, err := cmd.Output()
+		if errors.Is(err, syscall.ENOEXEC) {
+			t.Skip("an emulated process cannot start another")
+		}
 		if err != nil || !strings.HasPrefix(string(out), want) {
 			t.Errorf("%s: %s%v, want %s", name, out, err, want)
 		}
