@@ -254,8 +254,8 @@ var mutations = []mutation{
 	{"token type −1", func(f *gguftest.File) { f.Get("tokenizer.ggml.token_type").([]int32)[5] = -1 }, "token 5 has type -1"},
 	{"no merges", drop("tokenizer.ggml.merges"), "tokenizer.ggml.merges"},
 	{"a merge without a space", set("tokenizer.ggml.merges", []string{"ab"}), "merge 0"},
-	{"a merge of no token", set("tokenizer.ggml.merges", []string{"h zz"}), "vocabulary"},
-	{"a merge to no token", set("tokenizer.ggml.merges", []string{"x y"}), "vocabulary"},
+	{"a merge of no token", set("tokenizer.ggml.merges", []string{"h zz"}), `"tokenizer.ggml.merges": merge 0 is "h zz", want tokens, of which "zz"`},
+	{"a merge to no token", set("tokenizer.ggml.merges", []string{"x y"}), `"tokenizer.ggml.merges": merge 0 is "x y", want tokens, of which "xy"`},
 	{"merges in reverse order", func(f *gguftest.File) { slices.Reverse(f.Get("tokenizer.ggml.merges").([]string)) }, ""},
 	{"no model", drop("tokenizer.ggml.model"), "tokenizer.ggml.model"},
 	{"model bert", set("tokenizer.ggml.model", "bert"), "bert"},
@@ -282,9 +282,9 @@ var mutations = []mutation{
 	{"pieces: NaN", func(f *gguftest.File) {
 		f.ScorePieces()
 		f.Get("tokenizer.ggml.scores").([]float32)[260] = float32(math.NaN())
-	}, "score"},
+	}, `"tokenizer.ggml.scores": that of token 260`},
 	{"pieces: all scores equal", func(f *gguftest.File) { f.ScorePieces(); clear(f.Get("tokenizer.ggml.scores").([]float32)) }, "order of merges is lost"},
-	{"pieces: a byte is missing", func(f *gguftest.File) { f.ScorePieces(); f.Get("tokenizer.ggml.tokens").([]string)[13] = "<0x0a>" }, "byte"},
+	{"pieces: a byte is missing", func(f *gguftest.File) { f.ScorePieces(); f.Get("tokenizer.ggml.tokens").([]string)[13] = "<0x0a>" }, `"tokenizer.ggml.tokens": no token <0x0A> of type 6`},
 	{"pieces: pre is ignored", func(f *gguftest.File) { f.ScorePieces(); f.Set("tokenizer.ggml.pre", "lizard") }, ""},
 	{"pieces: no space prefix", func(f *gguftest.File) { f.ScorePieces(); f.Set("tokenizer.ggml.add_space_prefix", false) }, ""},
 }

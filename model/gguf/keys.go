@@ -36,6 +36,12 @@ var kindSizes = map[uint32]int{
 	kindU64: 8, kindI64: 8, kindF64: 8,
 }
 
+// kindNames are the kinds in errors.
+var kindNames = map[uint32]string{
+	kindU8: "u8", kindI8: "i8", kindU16: "u16", kindI16: "i16", kindU32: "u32", kindI32: "i32", kindF32: "f32", kindBool: "bool",
+	kindString: "texts", kindU64: "u64", kindI64: "i64", kindF64: "f64",
+}
+
 // A value is a value, or an array of them, as it lies in the file.
 type value struct {
 	kind  uint32 // of the elements of an array
@@ -133,7 +139,7 @@ func (v value) text() (s string, ok bool) {
 // String describes v for errors.
 func (v value) String() string {
 	if v.array {
-		return fmt.Sprintf("an array of %d", v.n)
+		return fmt.Sprintf("an array of %d %s", v.n, kindNames[v.kind])
 	}
 	if n, ok := v.int(); ok {
 		return strconv.FormatInt(n, 10)

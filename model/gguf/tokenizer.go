@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"math"
+	"slices"
 	"strings"
 )
 
@@ -14,6 +15,7 @@ const (
 	tokenUnknown = 2
 	tokenControl = 3
 	tokenUser    = 4
+	tokenUnused  = 5
 	tokenByte    = 6
 )
 
@@ -45,17 +47,19 @@ func (k *reader) tokenCount() int {
 func (k *reader) tokenizerJSON() ([]byte, error) {
 	v := k.vocab()
 	split := k.splitter()
-	merges := k.merges()
+	ids := make(map[string]int, len(v.tokens))
+	for id, s := range v.tokens {
+		ids[s] = id
+	}
+	merges := k.merges(ids)
 	before, after := k.frame(v, split.BOS)
 	space := k.bool("tokenizer.ggml.add_space_prefix", false)
 	if k.err != nil {
 		return nil, k.err
 	}
 	type object = map[string]any
-	ids := make(map[string]int, len(v.tokens))
 	var added []object
 	for id, s := range v.tokens {
-		ids[s] = id
 		switch v.types[id] {
 		case tokenUnknown, tokenControl, tokenUser:
 			added = append(added, object{
@@ -100,9 +104,9 @@ func (k *reader) tokenizerJSON() ([]byte, error) {
 	return json.Marshal(t)
 }
 
-// merges returns the pairs of tokenizer.ggml.merges. A pair is split at the first space behind its
-// first character, because that may be one.
-func (k *reader) merges() [][2]string {
+// merges returns the pairs of tokenizer.ggml.merges, which are tokens, and so is what they become. A pair
+// is split at the first space behind its first character, because that may be one.
+func (k *reader) merges(tokens map[string]int) [][2]string {
 	const key = "tokenizer.ggml.merges"
 	v, ok := k.f.keys[key]
 	if !ok || !v.array || v.kind != kindString {
@@ -110,6 +114,12 @@ func (k *reader) merges() [][2]string {
 		return nil
 	}
 	all := make([][2]string, 0, v.n)
+	wrong := func(i int, s, want string) bool {
+		if k.err == nil {
+			k.err = fmt.Errorf("%s: key %q: merge %d is %.40q, want %s", k.f.Path, key, i, s, want)
+		}
+		return false
+	}
 	v.texts(func(i int, b []byte) bool {
 		s := string(b)
 		at := -1
@@ -117,12 +127,15 @@ func (k *reader) merges() [][2]string {
 			at = strings.IndexByte(s[1:], ' ') + 1
 		}
 		if at < 1 || at == len(s)-1 {
-			if k.err == nil {
-				k.err = fmt.Errorf("%s: key %q: merge %d is %.40q, want two tokens with a space between", k.f.Path, key, i, s)
-			}
-			return false
+			return wrong(i, s, "two tokens with a space between")
 		}
-		all = append(all, [2]string{s[:at], s[at+1:]})
+		pair := [2]string{s[:at], s[at+1:]}
+		for _, token := range []string{pair[0], pair[1], pair[0] + pair[1]} {
+			if _, ok := tokens[token]; !ok {
+				return wrong(i, s, fmt.Sprintf("tokens, of which %.40q is none", token))
+			}
+		}
+		all = append(all, pair)
 		return true
 	})
 	return all
@@ -143,6 +156,10 @@ func (k *reader) tokenizerModel() ([]byte, error) {
 		ids[i+1] = v.id(key)
 	}
 	prefix := k.bool("tokenizer.ggml.add_space_prefix", true)
+	if k.err == nil && v.types[ids[0]] == tokenByte {
+		k.err = fmt.Errorf("%s: key \"tokenizer.ggml.unknown_token_id\": token %d %q is a byte, want one for what is unknown", k.f.Path, ids[0], v.tokens[ids[0]])
+	}
+	k.byteTokens(v)
 	if k.err != nil {
 		return nil, k.err
 	}
@@ -152,6 +169,9 @@ func (k *reader) tokenizerModel() ([]byte, error) {
 	for id, s := range v.tokens {
 		score := math.Float32frombits(binary.LittleEndian.Uint32(scores.raw[4*id:]))
 		kind := v.types[id]
+		if kind == tokenNormal && score != score {
+			return nil, fmt.Errorf("%s: key %q: that of token %d %.40q is not a number", k.f.Path, keyScores, id, s)
+		}
 		switch {
 		case id == ids[0] && kind != tokenByte:
 			kind = tokenUnknown
@@ -183,6 +203,22 @@ func (k *reader) tokenizerModel() ([]byte, error) {
 	normalizer = number(normalizer, 4, 0)
 	normalizer = number(normalizer, 5, 1)
 	return field(model, 3, normalizer), nil
+}
+
+// byteTokens checks that tokens of type 6, if there are some, stand for each byte, such as <0x0A>.
+func (k *reader) byteTokens(v *vocab) {
+	if k.err != nil || !slices.Contains(v.types, tokenByte) {
+		return
+	}
+	have := make(map[string]bool)
+	for id, s := range v.tokens {
+		have[s] = have[s] || v.types[id] == tokenByte
+	}
+	for b := range 256 {
+		if s := fmt.Sprintf("<0x%02X>", b); !have[s] && k.err == nil {
+			k.err = fmt.Errorf("%s: key %q: no token %s of type %d, want one for each byte", k.f.Path, keyTokens, s, tokenByte)
+		}
+	}
 }
 
 // Types of fields in protocol buffers.

@@ -57,9 +57,12 @@ func (k *reader) vocab() *vocab {
 	}
 	if len(unnamed) > 0 {
 		i := slices.Min(slices.Collect(maps.Keys(unnamed)))
-		k.warn("key %q: token %d %s, the first of %d tokens that no text becomes", keyTokens, i, unnamed[i], len(unnamed))
+		k.warn("key %q: token %d %s: no text becomes it (tokens like it: %d)", keyTokens, i, unnamed[i], len(unnamed))
 	}
 	v.types = k.tokenTypes(n)
+	for i := range unnamed {
+		v.types[i] = tokenUnused
+	}
 	if k.err == nil {
 		k.special(v, at)
 	}

@@ -92,7 +92,7 @@ var specials = []special{
 	},
 	{
 		name: "a text twice, and none", kind: 1, more: []string{"!", "", ""}, ends: []string{"<|end_of_text|>", "<|eot_id|>"},
-		warnings: []string{`token 33 is "!", as token 266 is, the first of 3 tokens that no text becomes`},
+		warnings: []string{`token 33 is "!", as token 266 is: no text becomes it (tokens like it: 3)`},
 	},
 	{
 		name: "pieces without eos", change: func(f *gguftest.File) { f.ScorePieces(); f.Drop("tokenizer.ggml.eos_token_id") }, ends: []string{"</s>"},
@@ -144,6 +144,58 @@ func TestSpecialTokens(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// Wrong tokenizers are refused with the file, the key and what was expected.
+func TestWrongTokenizers(t *testing.T) {
+	token := func(i int, s string) func(f *gguftest.File) {
+		return func(f *gguftest.File) { f.Get("tokenizer.ggml.tokens").([]string)[i] = s }
+	}
+	pieces := func(change func(f *gguftest.File)) func(f *gguftest.File) {
+		return func(f *gguftest.File) { f.ScorePieces(); change(f) }
+	}
+	for name, c := range map[string]struct {
+		change func(f *gguftest.File)
+		want   string // "": it loads
+	}{
+		"an eos of −1 in 32 bits":   {set("tokenizer.ggml.eos_token_id", int32(-1)), ""},
+		"a text for an eos":         {set("tokenizer.ggml.eos_token_id", "2"), `key "tokenizer.ggml.eos_token_id" is "2", want a token below 266`},
+		"two ends":                  {set("tokenizer.ggml.eos_token_id", []uint32{1, 2}), `key "tokenizer.ggml.eos_token_id" is an array of 2 u32, want a token below 266`},
+		"a fraction":                {set("tokenizer.ggml.fim_pad_token_id", float32(2.5)), `key "tokenizer.ggml.fim_pad_token_id" is 2.5, want a token below 266`},
+		"types of f32":              {set("tokenizer.ggml.token_type", make([]float32, 266)), `is an array of 266 f32, want an array of 266 integers`},
+		"a type too many":           {set("tokenizer.ggml.token_type", slices.Repeat([]int32{1}, 267)), `is an array of 267 i32, want an array of 266 integers`},
+		"merges of u32":             {set("tokenizer.ggml.merges", []uint32{1}), `key "tokenizer.ggml.merges" is an array of 1 u32, want an array of texts`},
+		"merges that are no UTF-8":  {set("tokenizer.ggml.merges", []string{"\xff \xfe"}), `merge 0 is "\xff \xfe", want tokens, of which "\xff" is none`},
+		"a merge twice":             {set("tokenizer.ggml.merges", []string{"Ġ t", "Ġ t"}), ""},
+		"pre of u32":                {set("tokenizer.ggml.pre", uint32(1)), `key "tokenizer.ggml.pre" is 1, want a text`},
+		"model gemma4":              {set("tokenizer.ggml.model", "gemma4"), `key "tokenizer.ggml.model" is "gemma4", want "llama" or "gpt2"`},
+		"model t5":                  {set("tokenizer.ggml.model", "t5"), `key "tokenizer.ggml.model" is "t5", want "llama" or "gpt2"`},
+		"a control token of none":   {token(265, ""), ""},
+		"a line feed that is one":   {token(265, "\n"), ""},
+		"pieces: no UTF-8":          {pieces(func(f *gguftest.File) { token(261, "\xff\xfe")(f); token(262, "\xfe\xff")(f) }), ""},
+		"pieces: none":              {pieces(token(261, "")), ""},
+		"pieces: a byte twice":      {pieces(token(20, "<0x01>")), `key "tokenizer.ggml.tokens": no token <0x11> of type 6`},
+		"pieces: two unknown":       {pieces(token(265, "<unk>")), ""},
+		"pieces: infinite":          {pieces(func(f *gguftest.File) { f.Get("tokenizer.ggml.scores").([]float32)[262] = float32(math.Inf(1)) }), ""},
+		"pieces: a byte is unknown": {pieces(set("tokenizer.ggml.unknown_token_id", uint32(13))), `key "tokenizer.ggml.unknown_token_id": token 13 "<0x0A>" is a byte`},
+		"pieces: unknown beyond":    {pieces(set("tokenizer.ggml.unknown_token_id", uint32(5000))), ""},
+	} {
+		f := gguftest.Tiny(1)
+		c.change(f)
+		path := f.Write(t, "x.gguf")
+		tok, err := tokenizer.Load(path)
+		check(t, path, err, c.want)
+		if err != nil {
+			continue
+		}
+		for _, text := range []string{"the cat \xff\x00 in\n<|x|> [TOKEN_265] ü", "<0x01>\ufffd\u2581 <unk>"} {
+			ids, err := tok.Encode(text, true)
+			if err != nil {
+				t.Errorf("%s: %v", name, err)
+			}
+			tok.Decode(ids, false)
+		}
 	}
 }
 

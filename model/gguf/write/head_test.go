@@ -240,7 +240,7 @@ func TestKeysOfHeadsAreChecked(t *testing.T) {
 		raw  gguf.Raw // without a type: the key is missing
 		want string
 	}{
-		"two taps":             {"eagle3.target_layers", gguf.Raw{Type: 9, Value: taps(2, 5)}, "an array of 2, want an array of 3 numbers"},
+		"two taps":             {"eagle3.target_layers", gguf.Raw{Type: 9, Value: taps(2, 5)}, ", want an array of 3 numbers"},
 		"a tap below 0":        {"eagle3.target_layers", gguf.Raw{Type: 9, Value: taps(2, 5, 1<<31)}, "want an array of 3 numbers"},
 		"taps from 1":          {"eagle3.target_layers", gguf.Raw{Type: 9, Value: taps(1, 4, 8)}, "does not begin with 1"},
 		"taps as one":          {"eagle3.target_layers", gguf.Raw{Type: 4, Value: number(3)}, "want an array of 3 numbers"},
@@ -248,7 +248,7 @@ func TestKeysOfHeadsAreChecked(t *testing.T) {
 		"no hidden size":       {"eagle3.target_hidden_size", gguf.Raw{}, `"eagle3.target_hidden_size" is not set, want an integer`},
 		"two layers":           {"eagle3.block_count", gguf.Raw{Type: 4, Value: number(2)}, `"eagle3.block_count" is 2, want 1`},
 		"a vocabulary of text": {"eagle3.vocab_size", write.Text("", "many"), "want an integer from 0"},
-		"fewer tokens":         {"eagle3.vocab_size", gguf.Raw{Type: 4, Value: number(5)}, "tokens\" is an array of 1024, want at most 5 tokens"},
+		"fewer tokens":         {"eagle3.vocab_size", gguf.Raw{Type: 4, Value: number(5)}, "tokens\" is an array of 1024 texts, want at most 5 tokens"},
 		"a flag of text":       {"eagle3.norm_before_fc", write.Text("", "yes"), "want a bool"},
 	} {
 		h := sample(t, false)
