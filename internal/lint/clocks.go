@@ -10,6 +10,8 @@ import (
 // Clocks are the test files that read a clock, or wait for one, outside a bubble of testing/synctest, with
 // the reason why no machine's speed decides what they say.
 var Clocks = map[string]string{
+	"cmd/talf/command/generate_test.go":        "today's date; the day may change meanwhile",
+	"cmd/talf/command/serve_date_test.go":      "today's date; the day may change meanwhile",
 	"cmd/talf/command/serve_test.go":           "pauses between looks at a process",
 	"compute/cpu/pool_test.go":                 "pauses let helpers park, or keep them busy: either is right",
 	"infer/bench/load/load_test.go":            "a server that bubbles call",

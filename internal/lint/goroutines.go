@@ -19,7 +19,7 @@ var Goroutines = map[string]string{
 	"infer/bench/load/load.go: Config.once":    "a client that keeps nothing: a panic ends it with its stack",
 	"infer/loop/loop.go: Loop.Submit":          "context and timer end a request: it changes lists, and calls nobody",
 	"infer/serve/generate.go: Server.generate": "report adds counts and writes to the log",
-	"infer/serve/run.go: Server.Run":           "net/http recovers from panics of handlers",
+	"infer/serve/run.go: Server.serve":         "net/http recovers from panics of handlers",
 	"internal/cli/run.go: watch":               "waits for signals",
 	"internal/mapped/mapped.go: Group.Go":      "sets a flag of the goroutine, and then recovers",
 	"model/safetensors/finite.go: Set.Finite":  "mapped.Group hands a panic to Wait",
