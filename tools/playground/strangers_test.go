@@ -341,9 +341,17 @@ func TestKeysAreAskedFor(t *testing.T) {
 	p.Allowed = regexp.MustCompile("Failed to load resource.*401")
 	p.until(`document.querySelector("#key-dialog").open`)
 	p.Picture("key")
+	refused := `document.querySelector("#key-why").textContent.includes("refused")`
+	if eval[bool](p, refused) {
+		t.Error("a key is refused before there is one")
+	}
 	p.write("#key", "wrong")
 	p.enterForm()
-	p.until(`document.querySelector("#key-dialog").open && document.querySelector("#key").value === ""`)
+	p.until(`document.querySelector("#key-dialog").open && document.querySelector("#key").value === "" && ` + refused)
+	if got := eval[string](p, `document.querySelector("#model").textContent`); got != "the API key was refused" {
+		t.Errorf("the page says %q of a refused key", got)
+	}
+	p.Picture("key-refused")
 	p.write("#key", "correct horse")
 	p.enterForm()
 	p.until(`document.querySelector("#model").textContent.startsWith("tested")`)

@@ -15,6 +15,10 @@ export class API {
   #key = "";
 
   // key is sent with every request; "" is none.
+  get key() {
+    return this.#key;
+  }
+
   set key(key) {
     this.#key = key;
   }
@@ -50,9 +54,9 @@ export class API {
     return data;
   }
 
-  // stream posts a request and calls take with each chunk of its answer. signal ends it; the
-  // server then stops decoding.
-  async stream(path, body, signal, take) {
+  // stream posts a request and calls take with each chunk of its answer, and reading with the tokens of the prompt that
+  // have been read and all of them, while the server says so. signal ends it; the server then stops decoding.
+  async stream(path, body, signal, take, reading) {
     const response = await this.#ask(path, {
       method: "POST", signal, body: JSON.stringify({ ...body, stream: true }), headers: { "Content-Type": "application/json" },
     });
@@ -63,6 +67,9 @@ export class API {
       const chunk = JSON.parse(data);
       if (chunk.error) throw new APIError(0, String(chunk.error.message));
       take(chunk);
+    }, (comment) => {
+      const [, read, of] = /^prompt (\d+)\/(\d+)$/.exec(comment) ?? [];
+      if (of) reading(Number(read), Number(of));
     });
     const reader = response.body.getReader();
     try {

@@ -19,6 +19,9 @@ let messages = []; // of the conversation
 const mostMessages = 200;
 const saved = new Map(); // of panes: the header of the trace that can be saved
 
+// touch is true without a mouse, and then most likely without a keyboard but that on the screen.
+const touch = matchMedia("(hover: none) and (pointer: coarse)").matches;
+
 const mode = () => document.querySelector("input[name=mode]:checked").value;
 
 // Storage may be switched off; then nothing is remembered.
@@ -61,14 +64,16 @@ function useKey(key) {
   $("unlock").setAttribute("aria-label", key === "" ? "API key: none" : "API key: set");
 }
 
-function askKey(why) {
-  $("key-why").textContent = why;
+// askKey asks for a key, and says so if the server has refused the one that it was given.
+function askKey(refused = false) {
+  $("key-why").textContent = refused ? "The server refused this key." : "It stays in this tab and goes to this server only.";
+  $("key-why").classList.toggle("error", refused);
   $("key").value = "";
   if (!$("key-dialog").open) $("key-dialog").showModal();
   $("key").focus();
 }
 
-$("unlock").addEventListener("click", () => askKey("It stays in this tab and goes to this server only."));
+$("unlock").addEventListener("click", () => askKey());
 $("key-form").addEventListener("submit", (e) => {
   e.preventDefault();
   const key = $("key").value.trim();
@@ -97,8 +102,9 @@ async function connect() {
       b.offer(methods, chosen[1] ?? "ar");
     }
   } catch (err) {
-    $("model").textContent = err.status === 401 ? "waiting for an API key" : err.message;
-    if (err.status === 401) askKey("The server asks for one. It stays in this tab and goes to this server only.");
+    const refused = api.key !== "";
+    $("model").textContent = err.status !== 401 ? err.message : refused ? "the API key was refused" : "waiting for an API key";
+    if (err.status === 401) askKey(refused);
   }
 }
 
@@ -232,7 +238,9 @@ async function answer(pane, request, signal) {
     talf_trace: 1, method: done?.method ?? pane.method, temperature: request.temperature ?? 1, seed: request.seed, prompt_tokens: prompt,
   });
   try {
-    await api.stream(path, { ...request, talf }, signal, take);
+    await api.stream(path, { ...request, talf }, signal, take, (read, of) => {
+      pane.state(`reading the prompt: ${read.toLocaleString("en")} of ${of.toLocaleString("en")} tokens`);
+    });
   } catch (err) {
     save();
     if (err.name === "AbortError") {
@@ -242,7 +250,7 @@ async function answer(pane, request, signal) {
     }
     pane.state("failed");
     pane.fail(err instanceof APIError ? err.message : `The answer cannot be shown: ${err.message}.`);
-    if (err.status === 401) askKey("The server asks for another. It stays in this tab and goes to this server only.");
+    if (err.status === 401) askKey(api.key !== "");
     return false;
   }
   save();
@@ -280,7 +288,7 @@ function busy(on) {
   const focused = document.activeElement;
   $("stop").disabled = false;
   if (on && focused === $("send")) $("stop").focus();
-  if (!on && focused === $("stop")) $("prompt").focus();
+  if (!on && focused === $("stop") && !touch) $("prompt").focus();
   $("send").disabled = on;
   $("stop").disabled = !on;
   $("compare").disabled = on;
@@ -292,7 +300,7 @@ $("ask").addEventListener("submit", (e) => {
   send();
 });
 $("prompt").addEventListener("keydown", (e) => {
-  if (e.key !== "Enter" || e.shiftKey || e.isComposing) return;
+  if (touch || e.key !== "Enter" || e.shiftKey || e.isComposing) return; // a phone's keyboard has no other way to break the line
   e.preventDefault();
   send();
 });
@@ -437,4 +445,5 @@ if (matchMedia("(max-width: 959px)").matches) $("settings").open = false;
 showTheme();
 useKey(stored("sessionStorage", keyKey) ?? "");
 arrange();
+$("hint").hidden = touch;
 connect();

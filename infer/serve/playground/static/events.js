@@ -7,14 +7,16 @@ const mostCharacters = 16 << 20;
 export class Events {
   #decoder = new TextDecoder(); // keeps the first bytes of a character until the others come
   #emit;
+  #comment;
   #line = "";
   #data = [];
   #size = 0; // characters of #data
   #return = false; // the last character was a carriage return, so that a line feed belongs to it
 
-  // emit is called with the data of each event.
-  constructor(emit) {
+  // emit is called with the data of each event, comment with the text of each comment.
+  constructor(emit, comment = () => {}) {
     this.#emit = emit;
+    this.#comment = comment;
   }
 
   // push takes the next bytes, which may end anywhere.
@@ -53,8 +55,9 @@ export class Events {
     }
     const colon = line.indexOf(":");
     const field = colon < 0 ? line : line.slice(0, colon);
-    if (field !== "data") return; // a comment has an empty name; the others say nothing here
     const value = colon < 0 ? "" : line.slice(colon + (line[colon + 1] === " " ? 2 : 1));
+    if (field === "") this.#comment(value);
+    if (field !== "data") return; // the others say nothing here
     this.#data.push(value);
     this.#size += value.length;
   }

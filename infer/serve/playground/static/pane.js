@@ -6,6 +6,7 @@ import { emitted } from "./trace.js";
 import { Transcript } from "./transcript.js";
 
 const mostBars = 240; // of the timeline; more rounds share them
+const fewest = 24; // rounds that the timeline has room for
 const mostTurns = 100; // of a conversation
 const stepTime = 400; // milliseconds that a round is shown when they are played
 
@@ -309,7 +310,11 @@ export class Pane {
       if (h > 1) drafted += bar(i, unit, h * unit);
     });
     const ui = this.#ui;
-    ui.timeline.setAttribute("viewBox", `0 0 ${Math.max(bars, 24)} 40`);
+    // A few rounds don't fill the width. The slider is as wide as the bars, and stands below the middle of each.
+    const slots = Math.max(list.length, fewest);
+    ui.timeline.setAttribute("viewBox", `0 0 ${slots / share} 40`);
+    ui.range.style.setProperty("--slots", slots);
+    ui.range.style.setProperty("--rounds", list.length);
     ui.ownBars.setAttribute("d", own);
     ui.draftedBars.setAttribute("d", drafted);
     ui.cursor.setAttribute("x", Math.floor(this.#at / share));

@@ -1,6 +1,8 @@
 // The rounds of one answer, and what they add up to. Sums are over all rounds; of the rounds
 // themselves only so many are kept, the newest.
 
+import { accepted } from "./trace.js";
+
 export class Rounds {
   #most;
   #mostNodes;
@@ -37,7 +39,7 @@ export class Rounds {
     this.count++;
     this.tokens += round.kept;
     this.drafted += round.nodes.length - 1;
-    this.accepted += round.kept - 1; // the last token of a round counts as the model's own
+    this.accepted += accepted(round);
     this.#compare(round);
   }
 

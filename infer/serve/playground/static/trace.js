@@ -53,6 +53,9 @@ export function parseRound(x) {
   return round;
 }
 
+// accepted returns how many drafted tokens a round adds to the output, as the server counts them.
+export const accepted = (round) => Math.min(round.kept, round.path.length - 1);
+
 // emitted returns the tokens that a round adds to the output; drafted says where each is from.
 export function emitted(round) {
   const tokens = [];

@@ -1,6 +1,6 @@
 // Drawings of draft trees, and words for them.
 
-import { emitted } from "./trace.js";
+import { accepted, emitted } from "./trace.js";
 
 const svgNS = "http://www.w3.org/2000/svg";
 
@@ -84,7 +84,7 @@ export function caption(round) {
   const tokens = round.kept === 1 ? "1 token" : `${round.kept} tokens`;
   if (round.nodes.length === 1) return `No draft: the model wrote ${tokens}.`;
   const aside = round.nodes.length - round.live;
-  let text = `${round.path.length - 1} of ${drafted} drafted ${drafted === 1 ? "node" : "nodes"} accepted; the round wrote ${tokens}`;
+  let text = `${accepted(round)} of ${drafted} drafted ${drafted === 1 ? "node" : "nodes"} accepted; the round wrote ${tokens}`;
   if (aside > 0) text += `; ${aside} more nodes were only scored`;
   if (round.kept < round.path.length) text += "; the answer ended within it";
   return `${text}.`;
