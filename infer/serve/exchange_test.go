@@ -285,7 +285,7 @@ func TestACollectorIsToldOfRequests(t *testing.T) {
 	defer stop()
 	ended, ready := make(chan error, 1), make(chan string, 1)
 	go func() {
-		ended <- s.Run(ctx, serve.Listener{Address: "127.0.0.1:0", Grace: time.Minute}, func(a string) { ready <- a })
+		ended <- s.Run(ctx, &serve.Listener{Address: "127.0.0.1:0", Grace: time.Minute}, func(a string) { ready <- a })
 	}()
 	url := "http://" + <-ready
 	do(t, "POST", url+"/v1/completions", `{"prompt":"secret","n":2}`, "Traceparent", "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01")

@@ -79,7 +79,7 @@ const calibration = time.Second
 
 // Run serves until ctx ends, as Server.Run does, and closes all but the parts. The log has the
 // address; told, unless it is nil, is called with it, too.
-func (r *Running) Run(ctx context.Context, l Listener, told func(address string)) error {
+func (r *Running) Run(ctx context.Context, l *Listener, told func(address string)) error {
 	ready := func(address string) {
 		scheme := "http"
 		if l.Certificate != "" {
@@ -91,6 +91,7 @@ func (r *Running) Run(ctx context.Context, l Listener, told func(address string)
 			told(address)
 		}
 	}
+	l.Tell("measuring", 0, 0)
 	if err := r.loop.Calibrate(ctx, r.source, calibration); err != nil {
 		return errors.Join(err, r.loop.Close(), r.engine.Close())
 	}

@@ -26,6 +26,8 @@ type Listener struct {
 	// Reload asks, with every value, to read the files of keys and of the certificate again; nil:
 	// never. What cannot be read stays as it was.
 	Reload <-chan struct{}
+
+	door *Door // nil: there is none; Run binds Address
 }
 
 // A certificate is the one that a server shows, which can be exchanged while it runs.
@@ -54,6 +56,17 @@ func (c *certificate) load() error {
 	}
 	c.pair.Store(&pair)
 	return nil
+}
+
+// config returns what TLS needs to show the certificate; nil if there is none.
+func (c *certificate) config() (*tls.Config, error) {
+	if c.file == "" && c.key == "" {
+		return nil, nil
+	}
+	return &tls.Config{
+		MinVersion:     tls.VersionTLS12,
+		GetCertificate: func(*tls.ClientHelloInfo) (*tls.Certificate, error) { return c.pair.Load(), nil },
+	}, c.load()
 }
 
 // CheckCertificate returns why the certificate, if there is one, cannot be used.
@@ -107,33 +120,28 @@ func Loopback(address string) bool {
 // Run serves until ctx ends. Then it refuses new requests with status 503, lets those that run end
 // within the grace period, and returns. Of those that do not end, streams get an error as their last
 // event and the others status 503, and the error is ErrCut. ready is called with the address once
-// requests are taken.
-func (s *Server) Run(ctx context.Context, l Listener, ready func(address string)) (err error) {
+// requests are taken. An open door of l's is taken over.
+func (s *Server) Run(ctx context.Context, l *Listener, ready func(address string)) (err error) {
 	defer func() {
 		last, cancel := context.WithTimeout(context.WithoutCancel(ctx), spanTime)
 		defer cancel()
 		err = errors.Join(err, s.tracer.Close(last))
 	}()
 	shown := &certificate{file: l.Certificate, key: l.Key}
-	var secure *tls.Config
-	if l.Certificate != "" || l.Key != "" {
-		if err := shown.load(); err != nil {
-			return err
-		}
-		secure = &tls.Config{
-			MinVersion:     tls.VersionTLS12,
-			GetCertificate: func(*tls.ClientHelloInfo) (*tls.Certificate, error) { return shown.pair.Load(), nil },
-		}
-	}
-	var config net.ListenConfig
-	ln, err := config.Listen(ctx, "tcp", l.Address)
+	secure, err := shown.config()
 	if err != nil {
-		return err // names the address
+		return err
+	}
+	var ln net.Listener
+	if l.door != nil {
+		ln = l.pass()
+	} else if ln, err = l.listen(ctx); err != nil {
+		return err
 	}
 	if secure != nil {
 		ln = tls.NewListener(ln, secure)
 	}
-	return s.serve(ctx, ln, l, shown, ready)
+	return s.serve(ctx, ln, *l, shown, ready)
 }
 
 // serve is Run for a listener and the certificate that it shows.

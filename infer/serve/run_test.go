@@ -40,7 +40,7 @@ func run(t *testing.T, c *core, l serve.Listener, change ...func(*serve.Config))
 	ctx, cancel := context.WithCancel(t.Context())
 	l.Address = "127.0.0.1:0"
 	ended, ready := make(chan error, 1), make(chan string, 1)
-	go func() { ended <- s.Run(ctx, l, func(a string) { ready <- a }) }()
+	go func() { ended <- s.Run(ctx, &l, func(a string) { ready <- a }) }()
 	select {
 	case address = <-ready:
 	case err := <-ended:

@@ -44,8 +44,8 @@ type Loader struct {
 	Err io.Writer // progress goes here
 	// Quiet shows no progress.
 	Quiet bool
-	// Told, unless nil, is called for every piece of work, at which a context that has ended is noticed.
-	Told func(p model.Phase)
+	// Told, unless nil, is called for every piece of work, after which a context that has ended is noticed.
+	Told func(p model.Phase, done, total int64)
 }
 
 // Watch returns what shows the progress of work on all the weights of a model, and ends it with ctx.
@@ -54,7 +54,7 @@ func (l *Loader) Watch(ctx context.Context) model.Watch {
 	var phase model.Phase
 	return func(p model.Phase, done, total int64) error {
 		if l.Told != nil {
-			l.Told(p)
+			l.Told(p, done, total)
 		}
 		if bar != nil && (p != phase || done >= total || ctx.Err() != nil) {
 			bar.End()

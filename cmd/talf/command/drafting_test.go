@@ -56,7 +56,7 @@ func TestDraftsThatMakeNoSenseAreRefused(t *testing.T) {
 		{ExitFailure, "give it as --head", []string{"--draft", ckpt}},
 		{ExitFailure, "give it as --draft", []string{"--head", dir}},
 		{ExitFailure, "draft: " + empty + " has no config.json", []string{"--draft", empty}},
-		{ExitFailure, "draft: model directory", []string{"--draft", filepath.Join(empty, "none")}},
+		{ExitFailure, "does not exist: want a model (directory or .gguf)", []string{"--draft", filepath.Join(empty, "none")}},
 	} {
 		r := talftest.Run(t, "", append([]string{"generate", "--model", dir, "--prompt", "Once"}, c.args...)...)
 		if r.Code != c.code || !strings.Contains(r.Err, c.want) || r.Out != "" {

@@ -44,7 +44,7 @@ type app struct {
 	verbose  bool
 	quiet    bool
 	// told, which is for tests, is called for every piece of work of a load.
-	told    func(p model.Phase)
+	told    func(p model.Phase, done, total int64)
 	program bool // the process's program is talf
 	// resume says how to continue after an interruption. A command sets it once there
 	// is something to continue from.

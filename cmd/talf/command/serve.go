@@ -13,6 +13,7 @@ import (
 	"talf/infer/loop"
 	"talf/infer/serve"
 	"talf/internal/cli"
+	"talf/model"
 )
 
 // A serveOptions holds the flags of serve.
@@ -140,16 +141,29 @@ func (a *app) serve(ctx context.Context, o *serveOptions) (err error) {
 	if err != nil {
 		return err
 	}
+	o.server.Log = a.log
+	if err := o.listen.Open(ctx, o.server); err != nil {
+		return err
+	}
+	defer func() { _ = o.listen.Close() }() // there was an error
+	told := a.told
+	a.told = func(p model.Phase, done, total int64) {
+		if o.listen.Tell(string(p), done, total); told != nil {
+			told(p, done, total)
+		}
+	}
 	m, tok, closeModel, err := a.loader().WithTokenizer(ctx, dir, &o.machine.Machine)
 	if err != nil {
 		return err
 	}
 	defer closeModel()
+	if err := m.Identify(); err != nil { // what answers say of it
+		return err
+	}
 	template, _, err := o.chat.load(dir)
 	if err != nil {
 		return err
 	}
-	o.server.Log = a.log
 	return a.serveModel(ctx, o, serve.Parts{
 		Dir: dir, Model: m, Tokenizer: tok, Template: template, Methods: o.methods, Cached: o.cached, MaxWait: o.maxWait, Loop: o.loop, Server: o.server,
 	})
@@ -170,5 +184,5 @@ func (a *app) serveModel(ctx context.Context, o *serveOptions, p serve.Parts) (e
 		return usageError(err)
 	}
 	decode.GiveBack()
-	return s.Run(ctx, o.listen, nil)
+	return s.Run(ctx, &o.listen, nil)
 }

@@ -360,3 +360,18 @@ func TestServeRefusesWhatItCannotDo(t *testing.T) {
 		talftest.Run(t, "", append([]string{"serve"}, c.args...)...).Refuses(t, c.code, c.want)
 	}
 }
+
+// A port that is taken is told before the model is loaded.
+func TestATakenPortIsRefusedBeforeTheLoad(t *testing.T) {
+	dir := talftest.TinyModel(t, talftest.TinyConfig(), 1)
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer ln.Close()
+	r := talftest.Run(t, "", "serve", dir, "--listen", ln.Addr().String(), "-v")
+	r.Refuses(t, ExitFailure, ln.Addr().String(), "address already in use")
+	if strings.Contains(r.Err, "loaded") {
+		t.Errorf("the model was loaded first:\n%s", r.Err)
+	}
+}

@@ -97,7 +97,7 @@ func Start(t testing.TB, s Setup) *Server {
 	ctx, cancel := context.WithCancel(context.Background())
 	ended, ready := make(chan error, 1), make(chan string, 1)
 	go func() {
-		ended <- running.Run(ctx, serve.Listener{Address: "127.0.0.1:0", Grace: max(s.Grace, time.Second)}, func(a string) { ready <- a })
+		ended <- running.Run(ctx, &serve.Listener{Address: "127.0.0.1:0", Grace: max(s.Grace, time.Second)}, func(a string) { ready <- a })
 	}()
 	x := &Server{Model: m}
 	select {
