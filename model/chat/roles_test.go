@@ -6,6 +6,7 @@ import (
 	"strings"
 	"testing"
 	"time"
+	"unicode/utf8"
 
 	"talf/model/chat"
 )
@@ -70,7 +71,7 @@ func TestTheLastMessageIsContinued(t *testing.T) {
 				}
 				// Many templates trim what ends.
 				rest, ok := strings.CutPrefix(whole, strings.TrimRight(got, " "))
-				if !ok || !strings.HasSuffix(got, content) || rest == "" || len(rest) > 20 {
+				if !ok || !strings.HasSuffix(got, content) || rest == "" || utf8.RuneCountInString(rest) > 20 {
 					t.Errorf("%q of %q, want it up to %q", got, whole, content)
 				}
 			}
