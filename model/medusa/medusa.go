@@ -235,7 +235,6 @@ func (h *Heads) Function() *identity.Function {
 		}
 		weights, as := h.weights()
 		origin, _ := model.OriginOf(h.set, nil) // which nothing ends
-		weights, as := h.weights()
 		f := &identity.Function{
 			Model:      identity.Model{Spec: spec, Tensors: origin},
 			Weights:    weights,
