@@ -144,6 +144,7 @@ type Model struct {
 	lazy   bool // the weights are not packed yet
 	looked bool // all weights have been checked
 	flaw   error
+	held   Held
 	probe  *probe // looks at a pass that is run again, or nil
 }
 

@@ -177,3 +177,14 @@ func TestWhatIsTooLargeAsQ8MayFitAsQ4(t *testing.T) {
 		}
 	}
 }
+
+// Packed as it is stored, a file takes about its own size, and nothing of it is rounded.
+func TestWeightsAsStoredTakeTheMemoryOfTheFile(t *testing.T) {
+	for _, name := range []string{"gsm10m-Q4_K_M", "qwen3-Q5_0", "mistral-Q4_1", "gptneox-F16", "hf-mistral-swa-BF16", "spm-Q8_0"} {
+		m := fourBit(t, stored(t, name+".gguf"), kern.Best(), 2, 0, compute.Stored)
+		held := m.Held()
+		if what := m.Rounded(); what != "" || held.File == 0 || float64(held.Memory) > 1.1*float64(held.File) {
+			t.Errorf("%s: %d bytes of %d in the file, rounded: %q", name, held.Memory, held.File, what)
+		}
+	}
+}

@@ -33,3 +33,21 @@ func (l *loader) scales(name string, rows, cols int) []byte {
 	}
 	return data
 }
+
+// Held says what the packed weights of a model take.
+type Held struct {
+	File   int64 // bytes of the matrices in the file
+	Memory int64 // bytes that they are packed in
+}
+
+// Held returns what the packed weights take so far: nothing before a lazy model runs.
+func (m *Model) Held() Held { return m.held }
+
+// Rounded says which blocks of the file are rounded to 8 bits because the device does not keep them, although the type of the weights
+// is Stored or Q4, such as "12 matrices in Q3_K". It is "" if there are none.
+func (m *Model) Rounded() string {
+	if m.opt.DType != compute.Stored && m.opt.DType != compute.Q4 {
+		return ""
+	}
+	return stored.Rounded(m.set, m.dev.Abilities())
+}

@@ -191,6 +191,10 @@ func (l *loader) as(t compute.DType, name string, ms []compute.Matrix) compute.W
 		l.fail("pack %q: %w", name, err)
 		return nil
 	}
+	for _, x := range ms {
+		l.m.held.File += int64(len(x.Data) + len(x.Scales))
+	}
+	l.m.held.Memory += int64(w.Bytes())
 	return w
 }
 

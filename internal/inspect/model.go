@@ -58,7 +58,9 @@ type Model struct {
 	GGUF       bool     `json:"gguf,omitempty"` // whether it is a GGUF file
 	// Rounded are the matrices of a GGUF file whose values the type q8 rounds.
 	Rounded []string `json:"rounded_to_q8,omitempty"`
-	// Kept are those whose integers the type q4 keeps.
+	// Lost are those that even auto rounds: it keeps all others as they are stored.
+	Lost []string `json:"rounded_by_auto,omitempty"`
+	// Kept are those whose integers the types auto and q4 keep.
 	Kept []string `json:"kept_as_q4,omitempty"`
 	// Checkpoint is the manifest that training wrote, if there is one.
 	Checkpoint *checkpoints.Manifest `json:"checkpoint,omitempty"`
@@ -112,6 +114,8 @@ func OpenModel(dir string) (*Model, error) {
 		for _, name := range set.Names() {
 			if t, _ := set.Describe(name); slices.ContainsFunc(ggml.Kept(), func(b *ggml.Type) bool { return b.Name == t.DType }) {
 				m.Kept = append(m.Kept, name)
+			} else if b := ggml.Blocks(t.DType); b != nil && !b.Exact() {
+				m.Lost = append(m.Lost, name)
 			}
 		}
 		return m, nil
@@ -163,6 +167,11 @@ func (m *Model) String() string {
 	}
 	if m.MTP {
 		p.printf("drafts        with its own multi-token prediction module: --head mtp\n")
+	}
+	if n := len(m.Lost); n > 0 {
+		p.printf("as auto       %d of its matrices are rounded to 8 bits, the others stay as they are stored\n", n)
+	} else if m.GGUF {
+		p.printf("as auto       all matrices stay as they are stored\n")
 	}
 	if n := len(m.Rounded); n > 0 {
 		p.printf("as q8         %d of its matrices are rounded to 8 bits, the others keep their integers\n", n)

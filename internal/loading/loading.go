@@ -91,7 +91,11 @@ func (l *Loader) Model(ctx context.Context, path string, o *Machine) (*model.Mod
 		}
 		return nil, nil, err
 	}
-	l.Log.Debug("loaded", "what", "weights", "seconds", time.Since(began).Seconds())
+	held := m.Held()
+	l.Log.Debug("loaded", "what", "weights", "as", m.Weights(), "bytes_in_file", held.File, "bytes_in_memory", held.Memory, "seconds", time.Since(began).Seconds())
+	if what := m.Rounded(); what != "" {
+		l.Log.Warn("rounded to 8 bits: " + what + ", which " + dev.Name() + " does not keep; --dtype f32 rounds nothing")
+	}
 	reserved := int64(0)
 	if dev.Abilities().Account != nil { // keys and values will be in this machine's memory
 		reserved = m.PoolBytes()

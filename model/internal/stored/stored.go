@@ -2,6 +2,7 @@
 package stored
 
 import (
+	"fmt"
 	"maps"
 	"slices"
 	"strings"
@@ -105,4 +106,21 @@ func Kinds(a compute.DeviceAbilities) string {
 		}
 	}
 	return strings.Join(names, ", ")
+}
+
+// Rounded says which blocks weights as Stored or Q4 do not keep on a device with abilities a, and round to Q8, such as "12
+// matrices in Q3_K"; it is "" if there are none. Of MXFP4, which Q8 has but for scales that float16 lacks, it counts all.
+func Rounded(set *safetensors.Set, a compute.DeviceAbilities) string {
+	count, kept := make(map[string]int), Kept(set, a)
+	for _, name := range set.Names() {
+		t, _ := set.Describe(name)
+		if b := ggml.Blocks(t.DType); b != nil && len(t.Shape) == 2 && kept[name] == compute.NotKept && (!b.Exact() || b.Varies()) {
+			count[t.DType]++
+		}
+	}
+	var parts []string
+	for _, name := range slices.Sorted(maps.Keys(count)) {
+		parts = append(parts, fmt.Sprintf("%d matrices in %s", count[name], name))
+	}
+	return strings.Join(parts, ", ")
 }
