@@ -45,7 +45,7 @@ var Rules = []Rule{
 	{"data/corpus", []string{"model/chat"}},
 	{"model/head", []string{"compute", "model/..."}},
 	{"model/synth", []string{"internal/spec", "model/..."}},
-	{"model/internal/probs", []string{"compute/cpu/kern"}}, // its assembly is of the same classes
+	{"model/internal/probs", []string{"compute/cpu/kern"}}, // its assembly is of the kernels' classes
 	{"model/quantize", []string{"compute", "compute/cpu/kern", "model/..."}},
 	{"checkpoints/medusa", []string{"checkpoints/internal/torchfile", "model/..."}},
 	{"checkpoints/...", []string{"compute", "internal/spec", "internal/units", "model/..."}},
