@@ -1,6 +1,7 @@
 package command
 
 import (
+	"context"
 	"errors"
 	"fmt"
 
@@ -29,7 +30,7 @@ tied to its weights.`,
 			if err := cli.Need(cmd, "head", "out"); err != nil {
 				return err
 			}
-			r, err := importHead(dir, out, target, force)
+			r, err := a.importHead(cmd.Context(), dir, out, target, force)
 			if err != nil {
 				return err
 			}
@@ -45,7 +46,7 @@ tied to its weights.`,
 	return c
 }
 
-func importHead(dir, out, target string, force bool) (*checkpoints.Imported, error) {
+func (a *app) importHead(ctx context.Context, dir, out, target string, force bool) (*checkpoints.Imported, error) {
 	d, err := checkpoints.FindDraft(dir)
 	if err != nil {
 		return nil, err
@@ -57,6 +58,7 @@ func importHead(dir, out, target string, force bool) (*checkpoints.Imported, err
 			return nil, err
 		}
 		defer func() { _ = t.Close() }() // only read
+		t.Watch = a.loader().Watch(ctx)
 	}
 	r, err := d.Import(out, t, force)
 	var tied *checkpoints.TiedError
