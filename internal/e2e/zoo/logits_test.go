@@ -13,9 +13,12 @@ import (
 	"talf/model/tokenizer"
 )
 
-// tolerances of ln p. Both sides compute in float32, in other orders: what is measured is at most a third of these, and
-// a norm's ε twice as large moves ln p of SmolLM2 by 2e-2.
-var tolerance = map[string]float64{zoo.SmolLM2: 1e-3, zoo.Gemma3: 1e-3, zoo.Qwen05: 3e-3, zoo.Qwen15: 3e-3}
+// tolerance is of ln p. Both sides compute in float32, in other orders: SmolLM2 was within 3.1e-4, and a norm's ε twice as
+// large moves its ln p by 2e-2. llama.cpp takes the GELU of Gemma from a table of float16: 8.9e-3, and its perplexity by 5e-5.
+var tolerance = map[string]float64{zoo.SmolLM2: 1e-3, zoo.Gemma3: 3e-2, zoo.Qwen05: 3e-3, zoo.Qwen15: 3e-3}
+
+// perplexityTolerance is relative. llama.cpp prints four decimals.
+var perplexityTolerance = map[string]float64{zoo.SmolLM2: 3e-6, zoo.Gemma3: 1e-4, zoo.Qwen05: 1e-5, zoo.Qwen15: 1e-5}
 
 // A distance is how far a model is from what was recorded.
 type distance struct {
@@ -104,10 +107,10 @@ func logSum(logits []float32) (total float64, best int) {
 func TestLogitsAndGreedyTextsAreThoseOfLlamaCpp(t *testing.T) {
 	for _, z := range chosen(t) {
 		t.Run(z.Name, func(t *testing.T) {
-			path, r := zoo.Path(t, z.Name), recorded(t, z.Name)
+			path, r := zoo.Path(t, z.Name), computed(t, z.Name)
 			d := measure(t, open(t, path, checkpoints.DType(compute.F32), 0), &r, tolerance[z.Name])
 			t.Logf("%s in f32: |Δ ln p| at most %.2g, divergence %.2g, %d of %d choices differ, %d are ties", z.Name, d.logP, d.kl, d.greedy, d.choices, d.ties)
-			if d.logP > tolerance[z.Name] || d.greedy > 0 || d.ties > d.choices/50 || d.choices < 500 {
+			if d.logP > tolerance[z.Name] || d.greedy > 0 || d.ties > d.choices/20 || d.choices < 500 {
 				t.Errorf("%+v, want |Δ ln p| ≤ %g and no other choice", d, tolerance[z.Name])
 			}
 		})
@@ -119,7 +122,7 @@ func TestLogitsAndGreedyTextsAreThoseOfLlamaCpp(t *testing.T) {
 func TestAutoKeepsTheMeaningOfTheFile(t *testing.T) {
 	for _, z := range chosen(t) {
 		t.Run(z.Name, func(t *testing.T) {
-			path, r := zoo.Path(t, z.Name), recorded(t, z.Name)
+			path, r := zoo.Path(t, z.Name), computed(t, z.Name)
 			d := measure(t, open(t, path, checkpoints.Auto, 16), &r, 0.05)
 			t.Logf("%s as auto: |Δ ln p| at most %.2g, divergence %.2g, %d of %d choices that lead by 0.05 differ", z.Name, d.logP, d.kl, d.greedy, d.choices-d.ties)
 			if d.kl > 1e-5 || d.greedy > 0 || d.choices < 500 {
@@ -134,7 +137,7 @@ func TestPerplexityIsThatOfLlamaCpp(t *testing.T) {
 	text := string(golden.Read(t, "zoo/text.txt"))
 	for _, z := range chosen(t) {
 		t.Run(z.Name, func(t *testing.T) {
-			path, want := zoo.Path(t, z.Name), recorded(t, z.Name).Perplexity
+			path, want := zoo.Path(t, z.Name), computed(t, z.Name).Perplexity
 			tok, err := tokenizer.Load(path)
 			if err != nil {
 				t.Fatal(err)
@@ -159,8 +162,7 @@ func TestPerplexityIsThatOfLlamaCpp(t *testing.T) {
 				})
 				got := math.Exp(nll / float64(tokens))
 				t.Logf("%s, %d windows: %.4f (ln %.6f), llama.cpp %.4f", z.Name, w+1, got, nll/float64(tokens), want.AfterWindows[w])
-				// llama.cpp prints four decimals.
-				if math.Abs(got/want.AfterWindows[w]-1) > 1e-5 {
+				if math.Abs(got/want.AfterWindows[w]-1) > perplexityTolerance[z.Name] {
 					t.Errorf("%d windows: perplexity %.5f, want %.4f", w+1, got, want.AfterWindows[w])
 				}
 			}

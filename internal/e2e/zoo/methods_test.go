@@ -20,9 +20,9 @@ var (
 func TestMethodsWriteWhatPlainDecodingWrites(t *testing.T) {
 	var in inputs
 	read(t, "zoo/inputs.json", &in)
-	prompts, tokens, methods := 2, 16, []string{"pld", "goose:N=16", "recycle:rows", "auto"}
+	prompts, methods := 2, []string{"pld", "goose:N=16", "recycle:rows", "auto"}
 	if *full {
-		prompts, tokens, methods = 20, 48, alone
+		prompts, methods = len(in.Prompts), alone
 	}
 	var texts []any
 	for _, p := range in.Prompts {
@@ -31,9 +31,9 @@ func TestMethodsWriteWhatPlainDecodingWrites(t *testing.T) {
 	for _, z := range chosen(t) {
 		t.Run(z.Name, func(t *testing.T) {
 			path, file := zoo.Path(t, z.Name), lines(t, texts...)
-			bench(t, path, file, prompts, tokens, methods)
+			bench(t, path, file, prompts, *tokens, methods)
 			if z.Name == zoo.Qwen15 {
-				bench(t, path, file, prompts, tokens, asked, "--draft", zoo.Path(t, zoo.Qwen05))
+				bench(t, path, file, prompts, *tokens, asked, "--draft", zoo.Path(t, zoo.Qwen05))
 			}
 		})
 	}

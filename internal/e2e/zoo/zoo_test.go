@@ -16,7 +16,10 @@ import (
 
 func TestMain(m *testing.M) { talftest.Main(m, command.Run) }
 
-var full = flag.Bool("full", false, "take all models, prompts and methods instead of what a few minutes allow")
+var (
+	full   = flag.Bool("full", false, "take all models, prompts and methods instead of what a few minutes allow")
+	tokens = flag.Int("tokens", 16, "of every answer in which methods are compared with plain decoding")
+)
 
 // chosen returns the models to test with: the small ones, or all. In short tests there are none.
 func chosen(t *testing.T) []zoo.Model {
@@ -88,10 +91,17 @@ type inputs struct {
 
 func recorded(t *testing.T, name string) (r record) {
 	t.Helper()
-	if name != zoo.SmolLM2 {
-		t.Skip("a real model is not recorded: " + name)
-	}
 	read(t, "zoo/"+name+".json", &r)
+	return r
+}
+
+// computed returns the record of a model with what was computed with it. Of the larger models only templates are recorded.
+func computed(t *testing.T, name string) record {
+	t.Helper()
+	r := recorded(t, name)
+	if len(r.Prompts) == 0 {
+		t.Skip("the logits of a real model are not recorded: " + name)
+	}
 	return r
 }
 
