@@ -18,6 +18,7 @@ var Goroutines = map[string]string{
 	"compute/cuda/weight.go: packing.run":      "mapped.Group hands a panic to Wait",
 	"infer/bench/load/load.go: Config.once":    "a client that keeps nothing: a panic ends it with its stack",
 	"infer/loop/loop.go: Loop.Submit":          "context and timer end a request: it changes lists, and calls nobody",
+	"infer/serve/door.go: Listener.Open":       "net/http recovers from panics of handlers",
 	"infer/serve/generate.go: Server.generate": "report adds counts and writes to the log",
 	"infer/serve/run.go: Server.serve":         "net/http recovers from panics of handlers",
 	"internal/cli/run.go: watch":               "waits for signals",
