@@ -25,11 +25,19 @@ func (f Fallback) String() string {
 	return [NumFallbacks]string{"source_failed", "source_panicked", "kv_full", "not_finite", "budget"}[f]
 }
 
+// Why is a sentence for whoever asked, which says nothing of the machine.
+func (f Fallback) Why() string {
+	return [NumFallbacks]string{
+		"the draft model failed", "the draft model broke, and is not asked again", "there was no memory left for keys and values",
+		"numbers of the model's were not finite", "a draft would have cost more time than it was expected to gain",
+	}[f]
+}
+
 // ErrBudget is why a round has no draft if a budget gave its rows to others, or to none.
 var ErrBudget = errors.New("infer: a draft would cost more time than it is expected to gain")
 
-// fallbackOf returns the kind of an error of Sequence.Undrafted.
-func fallbackOf(err error) Fallback {
+// FallbackOf returns the kind of an error of Sequence.Undrafted.
+func FallbackOf(err error) Fallback {
 	var panicked *PanicError
 	var odd *model.NonFiniteError
 	switch {
@@ -46,4 +54,4 @@ func fallbackOf(err error) Fallback {
 }
 
 // fellBack counts a round that has no draft because of err.
-func (s *Sequence) fellBack(err error) { *slab.At(&s.stats.Fallbacks, int(fallbackOf(err)))++ }
+func (s *Sequence) fellBack(err error) { *slab.At(&s.stats.Fallbacks, int(FallbackOf(err)))++ }

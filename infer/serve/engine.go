@@ -413,7 +413,9 @@ func submission(ctx context.Context, err error) *refuse.Error {
 	switch {
 	case errors.Is(err, loop.ErrQueueFull):
 		return refuse.Busy("%v", err)
-	case errors.Is(err, loop.ErrDraining), errors.Is(err, loop.ErrClosed), errors.Is(err, loop.ErrBroken), errors.Is(err, loop.ErrQueueTimeout):
+	case errors.Is(err, loop.ErrBroken): // by what may name files
+		return refuse.Unavailable("%v", loop.ErrBroken)
+	case errors.Is(err, loop.ErrDraining), errors.Is(err, loop.ErrClosed), errors.Is(err, loop.ErrQueueTimeout):
 		return refuse.Unavailable("%v", err)
 	case errors.Is(err, loop.ErrTooLarge):
 		e := refuse.Invalid("", "%v", err)
@@ -491,7 +493,7 @@ func (a *loopAnswer) Drafting() *wire.Drafting {
 	st := s.Stats()
 	d.Rounds, d.Drafted, d.Accepted, d.Tau = st.Passes, st.Drafted, st.Accepted, st.Tau()
 	if err := s.Undrafted(); err != nil {
-		d.Fallback = err.Error()
+		d.Fallback, d.Cause = infer.FallbackOf(err).Why(), err
 	}
 	for f, n := range st.Fallbacks {
 		if n > 0 {

@@ -17,6 +17,7 @@ import (
 	"talf/infer/draft/predict"
 	"talf/infer/serve/wire"
 	"talf/infer/serve/wire/refuse"
+	"talf/model"
 	"talf/model/toolcall"
 )
 
@@ -212,6 +213,9 @@ func (g *generation) end(a *running, d *infer.Delta) {
 		p.Accepted, p.Rejected = p.Accepted+own.Accepted, p.Rejected+own.Rejected
 	}
 	a.choice.Drafting = a.Drafting()
+	if why := a.choice.Drafting.Cause; why != nil && !errors.Is(why, infer.ErrBudget) && !errors.Is(why, model.ErrKVFull) {
+		g.s.c.Log.Warn("rounds had no draft", "answer", g.id, "error", why)
+	}
 	a.choice.Finish = wire.Stop
 	switch {
 	case d.Reason == infer.Length || g.req.NoAnswer:
@@ -250,7 +254,7 @@ func problem(ctx context.Context, err error) *refuse.Error {
 		e.Status = closedRequest
 		return e
 	}
-	return refuse.Internal("the answer failed: %v", err)
+	return refuse.Internal("the answer failed; the server's log says why") // err may name files
 }
 
 // whole answers with one response.

@@ -413,13 +413,13 @@ func TestSilentStreamsPing(t *testing.T) {
 }
 
 func TestAnswersThatFailSaySo(t *testing.T) {
-	c := &core{words: []string{"Hello"}, fail: errors.New("layer 3 is not finite")}
+	c := &core{words: []string{"Hello"}, fail: errors.New("/srv/model.gguf: layer 3 is not finite")}
 	_, url := start(t, c, nil)
-	if status, _, body := do(t, "POST", url+"/v1/completions", `{"prompt":"a"}`); status != 500 || !strings.Contains(body, "layer 3") {
+	if status, _, body := do(t, "POST", url+"/v1/completions", `{"prompt":"a"}`); status != 500 || !strings.Contains(body, "the server's log says why") || strings.Contains(body, "/srv") {
 		t.Errorf("%d %s", status, body)
 	}
 	_, _, body := do(t, "POST", url+"/v1/completions", `{"prompt":"a","stream":true}`)
-	if es := events(body); len(es) != 2 || !strings.Contains(es[1], `{"error":{"message":"the answer failed: layer 3`) {
+	if es := events(body); len(es) != 2 || !strings.Contains(es[1], `{"error":{"message":"the answer failed; the server's log says why"`) {
 		t.Errorf("%s", body)
 	}
 	c.refuse = refuse.Busy("the queue of %d is full", 4)

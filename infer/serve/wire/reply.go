@@ -125,6 +125,7 @@ type Drafting struct {
 	Accepted int     `json:"accepted"`           // of these
 	Tau      float64 `json:"tau"`                // tokens of the answer per round
 	Fallback string  `json:"fallback,omitempty"` // why a method that was asked for was not used, the last reason
+	Cause    error   `json:"-"`                  // of Fallback, which may name files: for the log alone
 	// Fallbacks counts the rounds without a draft by a word for the reason.
 	Fallbacks map[string]int `json:"fallbacks,omitempty"`
 	// Ignored are the fields of the request that changed nothing: unknown ones, and advice that the
