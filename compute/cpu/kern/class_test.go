@@ -94,7 +94,7 @@ func TestTheEnvironmentBoundsTheClasses(t *testing.T) {
 func TestProcessesAreBound(t *testing.T) {
 	if os.Getenv("TALF_TEST_CLASSES") != "" {
 		_, err := For(Best())
-		fmt.Printf("%v %v; %v\n", Available(), hasVectors(), err)
+		fmt.Printf("%v %v; %v\n", Available(), vectors(), err)
 		return
 	}
 	self, err := os.Executable()

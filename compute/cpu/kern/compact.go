@@ -137,7 +137,7 @@ func (f *Compact) packInts(u []byte, j int, q *[Q8Block]byte) {
 // unpack writes blocks blocks of f.Block k as q8 or q8m.
 func (f *Compact) unpack(dst, src []byte, blocks int) {
 	_, _ = src[blocks*f.Len-1], dst[blocks*f.Block/Q8Block*f.unpacked()-1]
-	if f.unpackAsm != nil {
+	if f.unpackAsm != nil && vectors() {
 		f.unpackAsm(&dst[0], &src[0], blocks)
 		return
 	}

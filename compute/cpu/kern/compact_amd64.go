@@ -2,13 +2,8 @@
 
 package kern
 
-import "golang.org/x/sys/cpu"
-
 // unpackAsm returns what unpacks a compact format, which moves bits and multiplies scales, so that all classes share it.
 func unpackAsm(name string) func(dst, src *byte, blocks int) {
-	if !cpu.X86.HasAVX2 || !cpu.X86.HasF16C {
-		return nil
-	}
 	switch name {
 	case "Q5_0":
 		return unpackQ50AVX2

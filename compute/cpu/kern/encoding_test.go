@@ -1,7 +1,9 @@
 package kern
 
 import (
+	"bytes"
 	"encoding/hex"
+	"errors"
 	"fmt"
 	"io/fs"
 	"os"
@@ -277,6 +279,31 @@ func TestAssemblyHasTheInstructionsOfItsClass(t *testing.T) {
 			t.Error(p)
 		}
 		t.Logf("%s: %d instructions, %d of others than the class's", name, len(all), len(problems))
+	}
+}
+
+// The choice of a class is the only one that asks the processor, so that TALF_CLASS bounds all assembly.
+func TestOnlyClassesAskTheProcessor(t *testing.T) {
+	may := []string{"compute/cpu/kern/machine_amd64.go", "compute/cpu/kern/machine_arm64.go", "compute/cpu/topology/machine.go"}
+	const root = "../../.."
+	for _, dir := range []string{"compute/cpu", "model", "infer", "train", "internal"} {
+		err := filepath.WalkDir(filepath.Join(root, dir), func(path string, d fs.DirEntry, err error) error {
+			if err != nil || !strings.HasSuffix(path, ".go") || strings.HasSuffix(path, "_test.go") {
+				return err
+			}
+			b, err := os.ReadFile(path)
+			name, _ := filepath.Rel(root, path)
+			if name = filepath.ToSlash(name); !slices.Contains(may, name) && (bytes.Contains(b, []byte("cpu.X86.Has")) || bytes.Contains(b, []byte("cpu.ARM64.Has"))) {
+				t.Errorf("%s asks the processor: ask for the class", name)
+			}
+			return err
+		})
+		if errors.Is(err, fs.ErrNotExist) {
+			t.Skipf("%s is not here", dir)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
 	}
 }
 

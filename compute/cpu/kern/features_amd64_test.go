@@ -4,8 +4,6 @@ package kern
 
 import "testing"
 
-func hasVectors() bool { return vectors() }
-
 // A class needs every one of its features, and those of the classes before it: hypervisors hide single ones.
 func TestClassesNeedAllOfTheirFeatures(t *testing.T) {
 	const haswell = hasAVX2 | hasFMA | hasF16C

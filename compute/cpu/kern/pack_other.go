@@ -2,6 +2,9 @@
 
 package kern
 
+// vectors reports that functions that all classes share are plain Go.
+func vectors() bool { return false }
+
 func transpose(_, _ []float32, _, _ int) int { return 0 }
 
 func narrowWords([]uint16, []float32) int { return 0 }

@@ -105,6 +105,25 @@ func (f *Funcs) products() []trial {
 			}))
 		}
 	}
+	for _, format := range []*Compact{Q5_0, IQ4NL, Q4_1, Q5_1, Q5K, IQ4XS, MXFP4} {
+		for planes := 1; planes <= 2; planes++ {
+			all = append(all, by(fmt.Sprintf("GemmCompact of %s with %d bytes of activations", format.Name, planes), f.MaxRowsQ8, func(f *Funcs, r *rand.Rand, c []float32, rows int) {
+				k, format := 2*format.Block, *format
+				if f.Class == Portable {
+					format.unpackAsm = nil // which all classes share
+				}
+				a := make([]uint32, rows*Q8ALen(k))
+				for i := range rows {
+					f.QuantA(a[i*Q8ALen(k):], normal(r, k), planes)
+				}
+				b := make([]byte, format.PanelLen(k))
+				for i := range b { // every float16 and bfloat16 with such bytes is a small number
+					b[i] = byte(r.Uint32()) & 0x3f
+				}
+				f.GemmCompact(&format, c, Panel, a, Q8ALen(k), b, rows, k, planes, make([]byte, CompactScratch))
+			}))
+		}
+	}
 	return all
 }
 

@@ -44,6 +44,29 @@ func TestSelfTestFindsEveryKernel(t *testing.T) {
 	}
 }
 
+type unpackedProduct = func(c []float32, ldc int, a []uint32, ars int, b []byte, rows, blocks, planes int, acc bool, next []byte)
+
+func TestSelfTestFindsUnpackedProducts(t *testing.T) {
+	table, err := For(Best())
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, field := range map[string]func(f *Funcs) *unpackedProduct{
+		"Q5_0": func(f *Funcs) *unpackedProduct { return &f.unpackedQ8 },
+		"Q4_1": func(f *Funcs) *unpackedProduct { return &f.unpackedQ8M },
+	} {
+		f := *table
+		inner := *field(table)
+		*field(&f) = func(c []float32, ldc int, a []uint32, ars int, b []byte, rows, blocks, planes int, acc bool, next []byte) {
+			inner(c, ldc, a, ars, b, rows, blocks, planes, acc, next)
+			c[5]++
+		}
+		if err := f.SelfTest(func(string) {}); err == nil || !strings.Contains(err.Error(), "GemmCompact of "+name) {
+			t.Errorf("a product with %s differs from plain Go: %v", name, err)
+		}
+	}
+}
+
 func spoilt(v reflect.Value) reflect.Value {
 	switch x := v.Interface().(type) {
 	case float32:

@@ -1,5 +1,0 @@
-//go:build !amd64 || purego
-
-package kern
-
-func hasVectors() bool { return false }
