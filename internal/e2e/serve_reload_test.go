@@ -35,7 +35,7 @@ method: [goose:N=8, "salf:N=4,th=0.5"]
 served-model-name: [tiny, small]
 max-running: 2
 api-key-file: `+keys+"\n")
-	headless := talftest.Run(t, "", "serve", "--config", config)
+	headless := talftest.Run(t, "", "serve", "--config", config, "--listen", "127.0.0.1:0")
 	headless.Refuses(t, command.ExitUsage, "draft model") // of salf: the file's methods are read
 	edited, err := os.ReadFile(config)
 	if err != nil {
