@@ -7,7 +7,9 @@ import (
 	"github.com/spf13/pflag"
 
 	"talf/checkpoints"
+	"talf/internal/limits"
 	"talf/model/chat"
+	"talf/model/gguf"
 )
 
 // noTemplate is the name that stands for no chat template.
@@ -80,6 +82,9 @@ func (o *chatOptions) load(dir string) (*chat.Template, string, error) {
 // of is load for the model at path.
 func (o *chatOptions) of(path string) (*chat.Template, string, error) {
 	dir, err := checkpoints.FindModel(path)
+	if err == nil {
+		_, err = gguf.ReadFile(dir, checkpoints.ConfigFile, limits.ConfigBytes) // what is no model has no template, either
+	}
 	if err != nil {
 		return nil, "", err
 	}

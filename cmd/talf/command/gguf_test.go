@@ -3,6 +3,7 @@ package command
 import (
 	"encoding/json"
 	"math"
+	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -147,4 +148,32 @@ func TestPre(t *testing.T) {
 		t.Errorf("inspect writes no warning:\n%s", out)
 	}
 	talftest.Run(t, line, "tokenize", "--model", file, "--pre", "none").Refuses(t, 1, "none", "--pre", "llama-bpe")
+}
+
+// What is no model is told by its path and what is wrong with it, whatever asks for it first.
+func TestWhatIsNoModelIsNamed(t *testing.T) {
+	dir := t.TempDir()
+	whole := gguftest.Tiny(3).Write(t, "tiny.gguf")
+	b, err := os.ReadFile(whole)
+	if err != nil {
+		t.Fatal(err)
+	}
+	cut := talftest.Write(t, filepath.Join(dir, "cut.gguf"), string(b[:len(b)-100]))
+	note := talftest.Write(t, filepath.Join(dir, "note.gguf"), "hello, world, this is a text")
+	text := talftest.Write(t, filepath.Join(dir, "note.txt"), "hello")
+	for path, want := range map[string]string{
+		cut: "truncated?", note: "not a GGUF file", text: "a file and not GGUF: want a model (directory or .gguf)",
+		dir: "has no config.json", filepath.Join(dir, "none"): "does not exist: want a model (directory or .gguf)",
+	} {
+		for _, command := range []string{"chat", "generate", "quantize", "serve"} {
+			args := []string{command, path}
+			switch command {
+			case "quantize":
+				args = append(args, "--out", filepath.Join(t.TempDir(), "out"))
+			case "serve":
+				args = append(args, "--listen", "127.0.0.1:0")
+			}
+			talftest.Run(t, "x", args...).Refuses(t, ExitFailure, path, want)
+		}
+	}
 }
