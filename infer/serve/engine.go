@@ -267,6 +267,10 @@ func refusal(ctx context.Context, param string, err error) *refuse.Error {
 	if ctx.Err() != nil {
 		return problem(ctx, err)
 	}
+	var placed *chat.PlacedError
+	if errors.As(err, &placed) { // the path of its file is the server's
+		return refuse.Invalid(param, "%s", placed.Private())
+	}
 	return refuse.Invalid(param, "%v", err)
 }
 

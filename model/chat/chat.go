@@ -270,18 +270,35 @@ func (t *Template) render(ctx context.Context, c *Conversation, messages []jinja
 	return r, nil
 }
 
+// A PlacedError says where in a template an error is.
+type PlacedError struct {
+	File string // name of the template: mostly a path
+	Line int    // 0 if unknown
+	Err  error
+}
+
+func (e *PlacedError) Unwrap() error { return e.Err }
+
+func (e *PlacedError) Error() string { return "chat template " + e.File + e.line() }
+
+// Private returns the error for those who need not know the file.
+func (e *PlacedError) Private() string { return "chat template" + e.line() }
+
+func (e *PlacedError) line() string {
+	if e.Line == 0 {
+		return ": " + e.Err.Error()
+	}
+	return fmt.Sprintf(", line %d: %v", e.Line, e.Err)
+}
+
 // located turns an error of the engine into one of this package, with its position.
 func located(name string, err error) error {
 	var e *jinja.Error
 	if !errors.As(err, &e) {
-		return fmt.Errorf("chat template %s: %w", name, err)
+		return &PlacedError{name, 0, err}
 	}
-	var out error = &EvalError{Kind: e.Kind, Message: e.Message, Line: e.Line}
 	if e.Raised {
-		out = &RaisedError{Message: e.Message, Line: e.Line}
+		return &PlacedError{name, e.Line, &RaisedError{Message: e.Message, Line: e.Line}}
 	}
-	if e.Line == 0 {
-		return fmt.Errorf("chat template %s: %w", name, out)
-	}
-	return fmt.Errorf("chat template %s, line %d: %w", name, e.Line, out)
+	return &PlacedError{name, e.Line, &EvalError{Kind: e.Kind, Message: e.Message, Line: e.Line}}
 }
