@@ -69,6 +69,7 @@ func TestSuffixesAreWrittenUpTo(t *testing.T) {
 		`"prompt":"Once upon","suffix":" a time"`:                            slices.Concat(before, inner),
 		`"prompt":"Once upon","suffix":" a time","add_special_tokens":false`: inner,
 		`"prompt":"","suffix":" a time"`:                                     slices.Concat(before, m[:2], tokens(url, " a time"), m[2:3]),
+
 		fmt.Sprintf(`"prompt":%s,"suffix":" a time"`, strings.ReplaceAll(fmt.Sprint(tokens(url, "Once upon")), " ", ",")): slices.Concat(before, inner),
 	} {
 		list, err := json.Marshal(ids)

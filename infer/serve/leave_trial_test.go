@@ -3,6 +3,7 @@ package serve_test
 import (
 	"context"
 	"encoding/json"
+	"strings"
 	"testing"
 
 	"talf/infer"
@@ -28,7 +29,7 @@ func TestTrialAnswersEndWithTheirClients(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	template, err := chat.Parse("all", "{% for i in range(99999) %}{{ messages[0].content }}{% endfor %}")
+	template, err := chat.Parse("/srv/all.jinja", "{% for i in range(99999) %}{{ messages[0].content }}{% endfor %}{{ raise_exception('no') }}")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -40,9 +41,12 @@ func TestTrialAnswersEndWithTheirClients(t *testing.T) {
 	if bad != nil {
 		t.Fatal(bad)
 	}
+	talk := &wire.Prompt{Conversation: json.RawMessage(`{"messages":[{"role":"user","content":"a"}]}`)}
+	if _, bad := e.Encode(t.Context(), talk); bad == nil || bad.Status != 400 || strings.Contains(bad.Message, "/srv") || !strings.Contains(bad.Message, "all.jinja") {
+		t.Errorf("a template that fails: %v", bad)
+	}
 	gone, cancel := context.WithCancel(t.Context())
 	cancel()
-	talk := &wire.Prompt{Conversation: json.RawMessage(`{"messages":[{"role":"user","content":"a"}]}`)}
 	if _, bad := e.Encode(gone, talk); bad == nil || bad.Status != 499 {
 		t.Errorf("a client that goes away while its prompt is encoded: %v", bad)
 	}
