@@ -188,3 +188,34 @@ func TestWeightsAsStoredTakeTheMemoryOfTheFile(t *testing.T) {
 		}
 	}
 }
+
+// Experts in MXFP4 and the other weights in floating-point numbers keep their types beside each other: all first choices are those of
+// transformers, of which q8, which rounds the latter, loses some.
+func TestExpertsAndOtherWeightsKeepTheirTypes(t *testing.T) {
+	dir, want := fixture(t, "hf-more/gpt-oss-mxfp4")
+	ids, golden := ints(t, want, "input_ids"), floats(t, want, "logits")
+	kept := map[compute.DType]int{}
+	for _, as := range []compute.DType{compute.Stored, compute.Q8} {
+		m := fourBit(t, dir, kern.Best(), 2, 0, as)
+		if auto := model.Stored(m.Tensors(), m.Device()); auto != compute.Stored {
+			t.Errorf("auto takes %v", auto)
+		}
+		logits, v, worst := logitsOf(t, m, ids), m.Spec().Vocab, 0.0
+		for r := range ids {
+			got, to := logits[r*v:][:v], golden[r*v:][:v]
+			if slices.Index(got, slices.Max(got)) == slices.Index(to, slices.Max(to)) {
+				kept[as]++
+			}
+			for i, x := range to {
+				worst = max(worst, math.Abs(float64(got[i]-x)))
+			}
+		}
+		t.Logf("%v: %d of %d first choices, logits %.2g away at most, %+v", as, kept[as], len(ids), worst, m.Held())
+		if as == compute.Stored && !(worst <= 2e-3) {
+			t.Errorf("logits are off by %v", worst)
+		}
+	}
+	if kept[compute.Stored] != len(ids) || kept[compute.Q8] == len(ids) {
+		t.Errorf("%d first choices are kept as they are stored, and %d in q8, of %d", kept[compute.Stored], kept[compute.Q8], len(ids))
+	}
+}
