@@ -219,3 +219,15 @@ func TestExpertsAndOtherWeightsKeepTheirTypes(t *testing.T) {
 		t.Errorf("%d first choices are kept as they are stored, and %d in q8, of %d", kept[compute.Stored], kept[compute.Q8], len(ids))
 	}
 }
+
+// Heads of files in blocks are q8, as they were before auto kept what is stored; those of other targets have their target's type.
+func TestHeadsOfFilesInBlocksAreQ8(t *testing.T) {
+	for name, want := range map[string]compute.DType{"gsm10m-l0-Q4_0": compute.Q8, "hf-mistral-swa-BF16": compute.Stored} {
+		if got := fourBit(t, stored(t, name+".gguf"), kern.Best(), 2, 0, compute.Stored).HeadOptions().DType; got != want {
+			t.Errorf("heads of %s are %v, want %v", name, got, want)
+		}
+	}
+	if got := fourBit(t, stored(t, "gsm10m-l0-Q4_0.gguf"), kern.Best(), 2, 0, compute.F32).HeadOptions().DType; got != compute.F32 {
+		t.Errorf("heads of a target in f32 are %v", got)
+	}
+}

@@ -205,7 +205,7 @@ func TestProductsOfFourBitsInAStack(t *testing.T) {
 	size := 0
 	for i := range parts {
 		size += len(parts[i].Data)
-		parts[i].Done = func(lo, hi int) { done.Add(int64(hi - lo)) }
+		parts[i].Done = func(lo, hi int) error { done.Add(int64(hi - lo)); return nil }
 	}
 	stack := b.pack(compute.Q4, parts...)
 	if int(done.Load()) != size {

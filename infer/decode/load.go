@@ -92,7 +92,7 @@ func warnOf(flaw error, path string, warn func(string)) {
 
 func loadHead(path string, m *model.Model, force bool, warn func(string)) (*head.Head, error) {
 	opt := head.Default()
-	opt.Force, opt.Model = force, m.Options()
+	opt.Force, opt.Model = force, m.HeadOptions()
 	if warn != nil {
 		opt.Warn = func(why string) { warn("head " + path + ": " + why) }
 	}
