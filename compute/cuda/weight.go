@@ -137,7 +137,10 @@ func (d *device) Pack(as compute.DType, parts ...compute.Matrix) (compute.Weight
 	if as == compute.Q4 {
 		return d.packRuns(w, parts)
 	}
-	return d.pack(w, parts)
+	if _, err := d.pack(w, parts); err != nil {
+		return nil, err
+	}
+	return w, nil
 }
 
 // pack fills a weight whose sizes and layout are set.
@@ -188,7 +191,7 @@ func (p *packing) run(g, n int) {
 			row := make([]float32, p.w.units()*unit)
 			for {
 				i := int(next.Add(1)) - 1
-				if i >= n {
+				if i >= n || p.ended.Load() != nil {
 					return
 				}
 				p.group(g+i, p.data[i*data:][:data], p.scales[i*scales:][:scales], row)

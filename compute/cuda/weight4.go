@@ -23,7 +23,7 @@ const fourScales = 2 * group
 
 // packRuns packs parts as Q4: those in blocks that it keeps by their integers, each kind by itself, others as Q8. All sum their
 // inputs as the whole would: products with the integers of blocks have the bits that they have in Q8.
-func (d *device) packRuns(w *weight, parts []compute.Matrix) (*weight, error) {
+func (d *device) packRuns(w *weight, parts []compute.Matrix) (compute.Weight, error) {
 	var begin []int // indices of parts
 	for i := range parts {
 		if i == 0 || keptOf(&parts[i]) != keptOf(&parts[i-1]) {
