@@ -80,7 +80,10 @@ func TestAnInterruptEndsEveryLoad(t *testing.T) {
 	ctx, interrupt := context.WithCancelCause(t.Context())
 	interrupt(cli.ErrInterrupted)
 	for _, args := range [][]string{
-		{"quantize", w.Model, "--out", out("q8")}, {"quickstart", "--dir", out("quick")}, {"tokenize", w.Model}, {"inspect", w.Model},
+		{"quantize", w.Model, "--out", out("q8")},
+		{"quickstart", "--dir", out("quick")},
+		{"tokenize", w.Model},
+		{"inspect", w.Model},
 		{"datastore", "build", w.Model, "--data", w.Text, "--out", out("store.idx")},
 	} {
 		root := newRoot(quietApp(t))
