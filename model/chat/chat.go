@@ -71,14 +71,13 @@ type EvalError struct {
 // Error returns the exception that transformers reports.
 func (e *EvalError) Error() string { return e.Kind + ": " + e.Message }
 
-// Parse compiles a template. Errors refer to it by name; those of renderings, which a server tells its clients, by the last
-// element of the name alone if that is a path.
+// Parse compiles a template. Errors refer to it by name.
 func Parse(name, source string) (*Template, error) {
 	code, err := jinja.Parse(source)
 	if err != nil {
 		return nil, located(name, err)
 	}
-	return &Template{name: filepath.Base(name), code: code, text: source, vars: jinja.NewDict(), now: time.Now}, nil
+	return &Template{name: name, code: code, text: source, vars: jinja.NewDict(), now: time.Now}, nil
 }
 
 // LoadFile compiles a template file, such as chat_template.jinja.
