@@ -66,7 +66,7 @@ func TestBadInputGivesOneClearError(t *testing.T) {
 		"no model directory": {func() []string { return bad(w.Generate(), "--model", none) }, []string{none, "does not exist"}},
 		"a file instead of a model": {
 			func() []string { return bad(w.Generate(), "--model", w.Text) },
-			[]string{w.Text, "model directory"},
+			[]string{w.Text, "want a model (directory or .gguf)"},
 		},
 		"no config.json": {
 			func() []string { return bad(w.Generate(), "--model", t.TempDir()) },
