@@ -95,7 +95,7 @@ func recorded(t *testing.T, name string) (r record) {
 	return r
 }
 
-// computed returns the record of a model with what was computed with it. Of the larger models only templates are recorded.
+// computed returns the record of a model with what was computed with it: of the largest only templates are recorded.
 func computed(t *testing.T, name string) record {
 	t.Helper()
 	r := recorded(t, name)
