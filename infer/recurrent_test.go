@@ -13,7 +13,7 @@ import (
 	"talf/internal/e2e/talftest"
 	"talf/model"
 	"talf/model/modeltest"
-	"talf/model/tokenizer"
+	"talf/text/tokenizer"
 )
 
 // Dialogues over a target with recurrent layers, or with windows in some layers, drafted by the same model, by tables or not at all, several at once

@@ -7,9 +7,9 @@ import (
 	"testing"
 
 	"talf/internal/golden"
-	"talf/model/chat"
-	"talf/model/tokenizer"
 	"talf/preprocess"
+	"talf/text/chat"
+	"talf/text/tokenizer"
 )
 
 // The first token of an answer is the first after which no text of the turns before it,

@@ -8,7 +8,7 @@ import (
 	"strings"
 
 	"talf/data/corpus"
-	"talf/model/chat"
+	"talf/text/chat"
 )
 
 // An Answerer has prompts answered in text, by something else than Inputs.Target: a server

@@ -19,8 +19,8 @@ import (
 	"talf/internal/golden"
 	"talf/model"
 	"talf/model/modeltest"
-	"talf/model/tokenizer"
 	"talf/preprocess"
+	"talf/text/tokenizer"
 )
 
 // distant answers as echo does, in text.

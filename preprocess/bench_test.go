@@ -8,8 +8,8 @@ import (
 	"talf/data/corpus"
 	"talf/internal/golden"
 	"talf/model"
-	"talf/model/tokenizer"
 	"talf/preprocess"
+	"talf/text/tokenizer"
 )
 
 // Whole runs, including shards, on two trained models: 40 story paragraphs and 12

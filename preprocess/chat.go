@@ -10,8 +10,8 @@ import (
 	"unicode/utf8"
 
 	"talf/data/corpus"
-	"talf/model/chat"
-	"talf/model/tokenizer"
+	"talf/text/chat"
+	"talf/text/tokenizer"
 )
 
 // ErrNoTemplate says that the input has conversations but there is no template to

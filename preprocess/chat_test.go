@@ -22,10 +22,10 @@ import (
 	"talf/data/corpus"
 	"talf/internal/golden"
 	"talf/model"
-	"talf/model/chat"
 	"talf/model/modeltest"
-	"talf/model/tokenizer"
 	"talf/preprocess"
+	"talf/text/chat"
+	"talf/text/tokenizer"
 )
 
 // unguarded is a tokenizer without special tokens in texts.

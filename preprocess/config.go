@@ -16,7 +16,7 @@ import (
 	"talf/data/corpus"
 	"talf/model"
 	"talf/model/arch"
-	"talf/model/chat"
+	"talf/text/chat"
 	"talf/tree"
 	"talf/tree/levels"
 )

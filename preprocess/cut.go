@@ -8,7 +8,7 @@ import (
 	"strings"
 
 	"talf/data/corpus"
-	"talf/model/chat"
+	"talf/text/chat"
 )
 
 // A sequence is one piece of text that is to become a row.

@@ -12,8 +12,8 @@ import (
 	"talf/compute/cpu"
 	"talf/internal/golden"
 	"talf/model"
-	"talf/model/tokenizer"
 	"talf/preprocess"
+	"talf/text/tokenizer"
 )
 
 // Problems are written in the format that their model was trained on: the beginning

@@ -5,7 +5,7 @@ import (
 	"iter"
 
 	"talf/data/corpus"
-	"talf/model/chat"
+	"talf/text/chat"
 )
 
 // A Sample is a sequence of the input as it will be trained on, before it is run

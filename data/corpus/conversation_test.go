@@ -17,7 +17,7 @@ import (
 
 	"talf/data/corpus"
 	"talf/internal/golden"
-	"talf/model/chat"
+	"talf/text/chat"
 )
 
 // showChats writes one document per line: its place and the input of a template.

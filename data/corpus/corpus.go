@@ -17,7 +17,7 @@ import (
 	"talf/internal/ijson"
 	"talf/internal/limits"
 	"talf/internal/vfs"
-	"talf/model/chat"
+	"talf/text/chat"
 )
 
 // A Doc is one document or conversation of an input file.

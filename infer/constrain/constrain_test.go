@@ -19,8 +19,8 @@ import (
 	"talf/infer/verify"
 	"talf/infer/verify/verifytest"
 	"talf/internal/leak"
-	"talf/model/grammar/grammartest"
 	"talf/model/sample"
+	"talf/text/grammar/grammartest"
 )
 
 func TestMain(m *testing.M) { os.Exit(leak.Main(m.Run)) }

@@ -4,7 +4,7 @@ import (
 	"slices"
 
 	"talf/infer"
-	"talf/model/grammar"
+	"talf/text/grammar"
 	"talf/tree"
 )
 

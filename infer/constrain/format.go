@@ -8,11 +8,11 @@ import (
 	"errors"
 	"fmt"
 
-	"talf/model/grammar"
-	"talf/model/grammar/gbnf"
-	"talf/model/grammar/regex"
-	"talf/model/grammar/schema"
-	"talf/model/tokenizer"
+	"talf/text/grammar"
+	"talf/text/grammar/gbnf"
+	"talf/text/grammar/regex"
+	"talf/text/grammar/schema"
+	"talf/text/tokenizer"
 )
 
 // A Kind is a language that formats are written in.

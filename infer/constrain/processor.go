@@ -5,8 +5,8 @@ import (
 	"fmt"
 
 	"talf/infer"
-	"talf/model/grammar"
 	"talf/model/sample"
+	"talf/text/grammar"
 )
 
 // A Processor is an infer.Processor that allows what a grammar allows. It belongs to one sequence.

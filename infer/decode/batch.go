@@ -10,7 +10,7 @@ import (
 
 	"talf/infer"
 	"talf/internal/jsonl"
-	"talf/model/chat"
+	"talf/text/chat"
 )
 
 // An Answer is one line of a file of answers.

@@ -15,8 +15,8 @@ import (
 	"talf/infer/trace"
 	"talf/infer/verify"
 	"talf/model"
-	"talf/model/chat"
-	"talf/model/tokenizer"
+	"talf/text/chat"
+	"talf/text/tokenizer"
 )
 
 // ErrLongPrompt is wrapped by the error of a prompt that leaves the model no room for an

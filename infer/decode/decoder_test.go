@@ -19,7 +19,7 @@ import (
 	"talf/infer/draft"
 	"talf/infer/loop"
 	"talf/internal/e2e/talftest"
-	"talf/model/chat"
+	"talf/text/chat"
 )
 
 // tiny returns a decoder of a random model.

@@ -16,7 +16,7 @@ import (
 	"talf/model"
 	"talf/model/head"
 	"talf/model/safetensors"
-	"talf/model/tokenizer"
+	"talf/text/tokenizer"
 )
 
 // LoadTokenizer loads the tokenizer of m's directory and checks that m knows all its

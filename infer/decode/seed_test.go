@@ -9,7 +9,7 @@ import (
 
 	"talf/infer/decode"
 	"talf/internal/e2e/talftest"
-	"talf/model/chat"
+	"talf/text/chat"
 )
 
 // The first turns of old files have these seeds, so that their answers can be repeated.

@@ -11,8 +11,8 @@ import (
 
 	"talf/infer"
 	"talf/infer/decode"
-	"talf/model/chat"
 	"talf/model/identity"
+	"talf/text/chat"
 )
 
 // settings returns settings that differ by name, and by old in files of earlier releases.

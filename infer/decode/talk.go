@@ -6,8 +6,8 @@ import (
 	"fmt"
 
 	"talf/infer"
-	"talf/model/chat"
-	"talf/model/tokenizer"
+	"talf/text/chat"
+	"talf/text/tokenizer"
 )
 
 // A Talk is a dialogue of a user with a decoder, turn by turn.

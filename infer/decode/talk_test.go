@@ -6,7 +6,7 @@ import (
 	"testing"
 
 	"talf/infer/decode"
-	"talf/model/chat"
+	"talf/text/chat"
 )
 
 // A turn that is too long changes nothing: neither the dialogue nor the seeds of later answers.

@@ -19,7 +19,7 @@ import (
 	"talf/infer/verify"
 	"talf/internal/golden"
 	"talf/model"
-	"talf/model/tokenizer"
+	"talf/text/tokenizer"
 	"talf/tree"
 )
 

@@ -8,7 +8,7 @@ import (
 
 	"talf/data/corpus"
 	"talf/infer/decode"
-	"talf/model/chat"
+	"talf/text/chat"
 )
 
 // A Set is a file of prompts.

@@ -10,7 +10,7 @@ import (
 	"talf/data/corpus"
 	"talf/infer/prompts"
 	"talf/internal/e2e/talftest"
-	"talf/model/chat"
+	"talf/text/chat"
 )
 
 // allTurns answers every turn of a file of prompts with "!" and returns the texts before the

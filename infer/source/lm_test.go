@@ -19,7 +19,7 @@ import (
 	"talf/internal/golden"
 	"talf/model"
 	"talf/model/modeltest"
-	"talf/model/tokenizer"
+	"talf/text/tokenizer"
 )
 
 // spelling returns a tokenizer of the given texts, whose ids are their indices.

@@ -5,7 +5,7 @@ import (
 	"math"
 	"strings"
 
-	"talf/model/tokenizer"
+	"talf/text/tokenizer"
 )
 
 // minCover is the smallest share of a target's text that a draft model with another vocabulary

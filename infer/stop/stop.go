@@ -3,7 +3,7 @@ package stop
 
 import "strings"
 
-// A Detokenizer turns tokens into text as they arrive, such as model/tokenizer's Stream. The
+// A Detokenizer turns tokens into text as they arrive, such as text/tokenizer's Stream. The
 // text that Push returns is final and ends between characters; Flush returns the rest at the
 // end.
 type Detokenizer interface {

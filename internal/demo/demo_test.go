@@ -12,7 +12,7 @@ import (
 	"strings"
 	"testing"
 
-	"talf/model/tokenizer"
+	"talf/text/tokenizer"
 )
 
 var update = flag.Bool("update", false, "write the embedded files anew")

@@ -6,7 +6,7 @@ import (
 	"path/filepath"
 
 	"talf/internal/durable"
-	"talf/model/tokenizer"
+	"talf/text/tokenizer"
 )
 
 // The recipe of the embedded target. WriteTarget writes everything but the weights; `talf train

@@ -9,7 +9,7 @@ import (
 	sugar "github.com/sugarme/tokenizer"
 	sugarnorm "github.com/sugarme/tokenizer/normalizer"
 
-	"talf/model/tokenizer"
+	"talf/text/tokenizer"
 )
 
 // splitPattern is Llama 3's: numbers are cut into groups of at most three digits.

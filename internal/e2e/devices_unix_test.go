@@ -21,9 +21,9 @@ import (
 	"talf/internal/e2e/talftest"
 	"talf/internal/limits/costtest"
 	"talf/model/arch"
-	"talf/model/chat"
 	"talf/model/safetensors"
-	"talf/model/tokenizer"
+	"talf/text/chat"
+	"talf/text/tokenizer"
 )
 
 // A model's directory comes from a stranger, who may put a pipe that nobody writes to, or a link to

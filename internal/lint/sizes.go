@@ -22,7 +22,7 @@ type Source struct {
 
 // Evaluator is the one package whose files may be longer than MaxFile: they
 // follow the chapters of jinja2 and of Python.
-const Evaluator = "model/chat/internal/jinja"
+const Evaluator = "text/chat/internal/jinja"
 
 // Oversized returns one sentence for each file above its bound, and for cmd/talf as a whole. A package
 // has no bound: it needs a reason to be one, not a number of lines.

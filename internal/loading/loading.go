@@ -18,7 +18,7 @@ import (
 	"talf/internal/cli"
 	"talf/model"
 	"talf/model/safetensors"
-	"talf/model/tokenizer"
+	"talf/text/tokenizer"
 )
 
 // A Machine says how a model runs on this machine. The zero value keeps weights as float32.

@@ -17,10 +17,10 @@ import (
 	"talf/internal/durable"
 	"talf/internal/vfs"
 	"talf/model"
-	"talf/model/chat"
 	"talf/model/head"
 	"talf/model/identity"
-	"talf/model/tokenizer"
+	"talf/text/chat"
+	"talf/text/tokenizer"
 )
 
 // A Row is a line of the table: one method with one head.

@@ -20,10 +20,10 @@ import (
 	"talf/internal/limits/costtest"
 	"talf/model"
 	"talf/model/arch"
-	"talf/model/chat"
 	"talf/model/gguf/gguftest"
 	"talf/model/safetensors"
-	"talf/model/tokenizer"
+	"talf/text/chat"
+	"talf/text/tokenizer"
 )
 
 // cpuDevice returns the portable device.

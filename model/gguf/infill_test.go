@@ -5,7 +5,7 @@ import (
 	"testing"
 
 	"talf/model/gguf/gguftest"
-	"talf/model/tokenizer"
+	"talf/text/tokenizer"
 )
 
 // The tokens of fill-in-the-middle are those that the keys name, old or new, or else those with the texts of a family.

@@ -12,7 +12,7 @@ import (
 	"talf/internal/golden"
 	"talf/model/gguf"
 	"talf/model/gguf/gguftest"
-	"talf/model/tokenizer"
+	"talf/text/tokenizer"
 )
 
 // showsCuts returns a vocabulary of bytes, pairs of bytes, some words that nothing merges to, and <s>:

@@ -15,8 +15,8 @@ import (
 
 	"talf/internal/golden"
 	"talf/model/arch"
-	"talf/model/chat"
-	"talf/model/tokenizer"
+	"talf/text/chat"
+	"talf/text/tokenizer"
 )
 
 // tokenized is a line of the goldens: a text and its tokens by Hugging Face and by llama.cpp, which

@@ -14,7 +14,7 @@ import (
 	"talf/internal/zoo"
 	"talf/model/arch"
 	"talf/model/gguf/gguftest"
-	"talf/model/tokenizer"
+	"talf/text/tokenizer"
 )
 
 // A special is a file with more tokens, of some type, and what is found in it. The ends are those of llama.cpp on the

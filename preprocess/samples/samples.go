@@ -18,10 +18,10 @@ import (
 	"talf/data"
 	"talf/data/corpus"
 	"talf/model/arch"
-	"talf/model/chat"
 	"talf/model/gguf"
-	"talf/model/tokenizer"
 	"talf/preprocess"
+	"talf/text/chat"
+	"talf/text/tokenizer"
 )
 
 // A Set is a selection of sequences of a file, with the counts of others that were

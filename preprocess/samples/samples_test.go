@@ -12,9 +12,9 @@ import (
 
 	"talf/data/corpus"
 	"talf/internal/demo"
-	"talf/model/chat"
-	"talf/model/tokenizer"
 	"talf/preprocess"
+	"talf/text/chat"
+	"talf/text/tokenizer"
 )
 
 // texts writes lines to a file and returns the configuration and the Reader to read it.

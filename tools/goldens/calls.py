@@ -3,7 +3,7 @@
     python3 tools/goldens/calls.py TEMPLATES OUT
 
 TEMPLATES is a directory with NAME.jinja, such as models/templates of llama.cpp's sources, OUT the directory to write to:
-model/toolcall/testdata. rendered.jsonl has calls as they are written, prompts.jsonl variables of templates with the text or
+text/toolcall/testdata. rendered.jsonl has calls as they are written, prompts.jsonl variables of templates with the text or
 the error that comes of them. Templates stay where they are; prompts name them by SHA-256. Needs transformers and jinja2.
 """
 

@@ -16,10 +16,10 @@ import (
 	"talf/infer/decode"
 	"talf/infer/source"
 	"talf/model"
-	"talf/model/chat"
-	"talf/model/grammar"
 	"talf/model/sample"
-	"talf/model/tokenizer"
+	"talf/text/chat"
+	"talf/text/grammar"
+	"talf/text/tokenizer"
 )
 
 // outcomes are what became of the answers with one method.

@@ -21,9 +21,9 @@ import (
 	"github.com/dlclark/regexp2"
 	"github.com/santhosh-tekuri/jsonschema/v6"
 
-	"talf/model/grammar"
-	"talf/model/grammar/grammartest"
-	"talf/model/grammar/schema"
+	"talf/text/grammar"
+	"talf/text/grammar/grammartest"
+	"talf/text/grammar/schema"
 )
 
 // A group is a schema with values that are valid, or not.

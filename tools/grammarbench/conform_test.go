@@ -14,9 +14,9 @@ import (
 	"testing"
 
 	"talf/internal/demo"
-	"talf/model/grammar"
-	"talf/model/grammar/grammartest"
-	"talf/model/grammar/schema"
+	"talf/text/grammar"
+	"talf/text/grammar/grammartest"
+	"talf/text/grammar/schema"
 )
 
 var schemas = flag.Int("schemas", 200, "random schemas to compare with the validator")

@@ -9,8 +9,8 @@ import (
 	"time"
 
 	"talf/infer/constrain"
-	"talf/model/grammar"
-	"talf/model/tokenizer"
+	"talf/text/grammar"
+	"talf/text/tokenizer"
 )
 
 // A job asks for the masks along one answer.

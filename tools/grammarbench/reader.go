@@ -7,7 +7,7 @@ import (
 	"slices"
 	"strings"
 
-	"talf/model/grammar"
+	"talf/text/grammar"
 )
 
 // A reader looks for a spelling of a JSON value that a grammar allows. The grammar of a schema fixes

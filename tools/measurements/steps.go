@@ -131,7 +131,7 @@ var head = &step{
 
 // datastore is what rest copies from: the text that the head was trained on.
 var datastore = &step{
-	name: "datastore", of: answers.of, code: []string{"data", "infer/lookup", "model/tokenizer"}, after: []*step{answers},
+	name: "datastore", of: answers.of, code: []string{"data", "infer/lookup", "text/tokenizer"}, after: []*step{answers},
 	run: func(ctx context.Context, l *lab) error {
 		if err := os.RemoveAll(filepath.Join(l.root, l.path("answers.idx"))); err != nil {
 			return err

@@ -26,7 +26,7 @@ import (
 	sugar "github.com/sugarme/tokenizer"
 	"github.com/sugarme/tokenizer/pretrained"
 
-	"talf/model/tokenizer"
+	"talf/text/tokenizer"
 )
 
 type request struct {
@@ -143,7 +143,7 @@ func open(kind, file string) (c codec, err error) {
 	return nil, fmt.Errorf("%q, expected talf or sugarme", kind)
 }
 
-// own is package model/tokenizer.
+// own is package text/tokenizer.
 type own struct{ t *tokenizer.Tokenizer }
 
 func (o own) encode(texts []string) ([][]int32, error) {

@@ -11,7 +11,7 @@ import (
 	"talf/internal/limits"
 	"talf/model/arch"
 	"talf/model/gguf"
-	"talf/model/tokenizer"
+	"talf/text/tokenizer"
 )
 
 // A Text is what a language model is trained on from scratch.

@@ -6,7 +6,7 @@ import (
 	"talf/infer"
 	"talf/infer/decode"
 	"talf/internal/console"
-	"talf/model/chat"
+	"talf/text/chat"
 )
 
 // A talkOptions holds chat's own flags.

@@ -8,8 +8,8 @@ import (
 
 	"talf/checkpoints"
 	"talf/internal/limits"
-	"talf/model/chat"
 	"talf/model/gguf"
+	"talf/text/chat"
 )
 
 // noTemplate is the name that stands for no chat template.

@@ -15,7 +15,7 @@ import (
 	"talf/infer/draft"
 	"talf/internal/cli"
 	"talf/model"
-	"talf/model/tokenizer"
+	"talf/text/tokenizer"
 )
 
 // A decodeOptions holds the flags that generate and chat share.

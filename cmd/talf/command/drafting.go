@@ -11,7 +11,7 @@ import (
 	"talf/infer/source"
 	"talf/internal/loading"
 	"talf/model"
-	"talf/model/tokenizer"
+	"talf/text/tokenizer"
 )
 
 // A draftOptions holds the flags that name a draft model.

@@ -16,7 +16,7 @@ import (
 	"talf/internal/cli"
 	"talf/internal/durable"
 	"talf/internal/limits"
-	"talf/model/chat"
+	"talf/text/chat"
 )
 
 // A generateOptions holds generate's flags.

@@ -15,8 +15,8 @@ import (
 	"talf/compute/cpu/kern"
 	"talf/infer/decode"
 	"talf/internal/e2e/talftest"
-	"talf/model/chat"
-	"talf/model/tokenizer"
+	"talf/text/chat"
+	"talf/text/tokenizer"
 )
 
 // The README's promise, through the command line: whatever the method, the text is the same,

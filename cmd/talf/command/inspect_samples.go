@@ -13,9 +13,9 @@ import (
 	"talf/internal/cli"
 	"talf/internal/inspect"
 	"talf/internal/loading"
-	"talf/model/tokenizer"
 	"talf/preprocess"
 	"talf/preprocess/samples"
+	"talf/text/tokenizer"
 	"talf/train"
 )
 

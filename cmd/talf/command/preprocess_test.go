@@ -17,9 +17,9 @@ import (
 	"talf/internal/e2e/servetest"
 	"talf/internal/e2e/talftest"
 	"talf/internal/golden"
-	"talf/model/chat"
-	"talf/model/tokenizer"
 	"talf/preprocess"
+	"talf/text/chat"
+	"talf/text/tokenizer"
 
 	"talf/preprocess/samples"
 )

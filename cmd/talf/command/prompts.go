@@ -3,7 +3,7 @@ package command
 import (
 	"talf/data/corpus"
 	"talf/infer/prompts"
-	"talf/model/chat"
+	"talf/text/chat"
 )
 
 // A promptSource names a file of prompts, and says how to read it.

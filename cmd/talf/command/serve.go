@@ -11,9 +11,9 @@ import (
 	"talf/checkpoints"
 	"talf/infer/decode"
 	"talf/infer/loop"
-	"talf/infer/serve"
 	"talf/internal/cli"
 	"talf/model"
+	"talf/serve"
 )
 
 // A serveOptions holds the flags of serve.

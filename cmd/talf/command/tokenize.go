@@ -10,9 +10,9 @@ import (
 	"talf/checkpoints"
 	"talf/internal/cli"
 	"talf/internal/loading"
-	"talf/model/chat"
-	"talf/model/tokenizer"
-	"talf/model/transcode"
+	"talf/text/chat"
+	"talf/text/tokenizer"
+	"talf/text/transcode"
 )
 
 type tokenizeOptions struct {

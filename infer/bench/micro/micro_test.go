@@ -18,7 +18,7 @@ import (
 	"talf/model/arch"
 	"talf/model/modeltest"
 	"talf/model/synth"
-	"talf/model/tokenizer"
+	"talf/text/tokenizer"
 )
 
 func logits(t *testing.T, m *model.Model, ids []int32) []float32 {

@@ -8,7 +8,7 @@ import (
 	"talf/internal/table"
 	"talf/model"
 	"talf/model/sample"
-	"talf/model/tokenizer"
+	"talf/text/tokenizer"
 )
 
 // A Perplexity is how well a model predicts a text.

@@ -21,11 +21,11 @@ import (
 	"talf/infer/prompts"
 	"talf/infer/source"
 	"talf/model"
-	"talf/model/chat"
 	"talf/model/head"
 	"talf/model/identity"
 	"talf/model/medusa"
-	"talf/model/tokenizer"
+	"talf/text/chat"
+	"talf/text/tokenizer"
 )
 
 // A Rig is the loaded models and prompts.

@@ -9,7 +9,7 @@ import (
 	"strings"
 	"testing"
 
-	"talf/model/tokenizer"
+	"talf/text/tokenizer"
 )
 
 // The files are to the byte those that were trained, as SHA256SUMS has them.

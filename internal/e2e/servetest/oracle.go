@@ -12,9 +12,9 @@ import (
 	"talf/infer/decode"
 	"talf/internal/e2e/talftest"
 	"talf/model"
-	"talf/model/chat"
 	"talf/model/sample"
-	"talf/model/tokenizer"
+	"talf/text/chat"
+	"talf/text/tokenizer"
 )
 
 // An Oracle answers questions one by one with plain decoding, as talf generate does: on one

@@ -12,9 +12,9 @@ import (
 	"talf/infer/decode"
 	"talf/infer/draft"
 	"talf/infer/loop"
-	"talf/infer/serve"
 	"talf/infer/source"
 	"talf/model"
+	"talf/serve"
 )
 
 // A Setup says what is served.

@@ -10,7 +10,7 @@ import (
 	"talf/internal/golden"
 	"talf/internal/zoo"
 	"talf/model"
-	"talf/model/tokenizer"
+	"talf/text/tokenizer"
 )
 
 // tolerance is of ln p. Both sides compute in float32, in other orders: SmolLM2 was within 3.1e-4, Qwen 0.5B within 8.3e-4, and a norm's ε twice as

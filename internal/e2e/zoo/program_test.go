@@ -14,7 +14,7 @@ import (
 	"talf/internal/await"
 	"talf/internal/e2e/talftest"
 	"talf/internal/zoo"
-	"talf/model/tokenizer"
+	"talf/text/tokenizer"
 )
 
 // lines writes a file of JSON lines.

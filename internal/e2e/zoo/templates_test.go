@@ -4,7 +4,7 @@ import (
 	"testing"
 
 	"talf/internal/zoo"
-	"talf/model/chat"
+	"talf/text/chat"
 )
 
 func TestConversationsAreRenderedAsByTransformers(t *testing.T) {

@@ -12,7 +12,7 @@ import (
 
 	"talf/internal/limits"
 	"talf/model/gguf"
-	"talf/model/tokenizer"
+	"talf/text/tokenizer"
 )
 
 // Scores that llama.cpp's converter gives to tokens that nothing merges to: added ones, and ids without a token.

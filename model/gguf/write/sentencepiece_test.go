@@ -16,7 +16,7 @@ import (
 	"talf/model/gguf"
 	"talf/model/gguf/write"
 	"talf/model/safetensors"
-	"talf/model/tokenizer"
+	"talf/text/tokenizer"
 )
 
 // asFile writes the keys of the tokenizer in dir as a file and opens it.

@@ -1,0 +1,62 @@
+package serve
+
+import (
+	"fmt"
+	"net"
+	"net/http"
+	"net/url"
+	"strings"
+
+	"talf/serve/wire/refuse"
+)
+
+// pages keeps web pages that the server was not told of from having it work, if it asks for no key.
+// A browser sends what a page anywhere asks for, even if the page cannot read the answer; and a page
+// whose own name was made to mean this machine (DNS rebinding) could read it, too.
+type pages struct {
+	origins *http.CrossOriginProtection
+	hosts   map[string]bool // of the allowed origins
+}
+
+func newPages(origins []string) (*pages, error) {
+	p := &pages{http.NewCrossOriginProtection(), map[string]bool{}}
+	for _, o := range origins {
+		if err := p.origins.AddTrustedOrigin(o); err != nil {
+			return nil, fmt.Errorf("serve: origin %q, want one such as http://localhost:3000: %w", o, err)
+		}
+		if u, err := url.Parse(o); err == nil {
+			p.hosts[strings.ToLower(u.Hostname())] = true
+		}
+	}
+	return p, nil
+}
+
+// refusal returns why a request is not answered, or nil.
+func (p *pages) refusal(r *http.Request) *refuse.Error {
+	if p == nil {
+		return nil
+	}
+	if p.origins.Check(r) != nil {
+		return refuse.Forbidden("a page of another origin asks, which this server was not told to answer")
+	}
+	if r.Header.Get("Origin") == "" && r.Header.Get("Sec-Fetch-Site") == "" {
+		return nil // not from a browser: nobody else chose the name
+	}
+	if host := hostname(r.Host); !fixed(host) && !p.hosts[host] {
+		return refuse.Forbidden(fmt.Sprintf("a page of host %.100q asks, which this server was not told to answer: want an address, localhost, or an allowed origin", host))
+	}
+	return nil
+}
+
+// hostname is the name in a Host header, without its port.
+func hostname(host string) string {
+	if name, _, err := net.SplitHostPort(host); err == nil {
+		host = name
+	}
+	return strings.ToLower(strings.TrimSuffix(strings.Trim(host, "[]"), "."))
+}
+
+// fixed reports whether no name server has a say in what a host means.
+func fixed(host string) bool {
+	return net.ParseIP(host) != nil || host == "localhost" || strings.HasSuffix(host, ".localhost")
+}
