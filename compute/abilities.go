@@ -19,12 +19,20 @@ type Abilities struct {
 	Remote Remote // with Train, on a device with memory of its own
 	Stash  Stasher
 	Check  Checker
+	Cancel Canceler
 	// Variants also says that Attend knows the fields of Attention below Window, and Linear the
 	// activations GELUTanh and ClampedSwiGLU.
 	Variants Varier
 	// Latent also says that there are stores with KVConfig.Latent.
 	Latent Absorber
 	Recur  Recurrer
+}
+
+// Until is Cancel's, or nothing if the queue lacks that.
+func (a *Abilities) Until(ctx context.Context) {
+	if a.Cancel != nil {
+		a.Cancel.Until(ctx)
+	}
 }
 
 // A Varier has the operations of models whose layers do more than Llama's.
@@ -55,6 +63,14 @@ type Absorber interface {
 type Columns struct {
 	Buf       Buffer
 	Col, Step int
+}
+
+// A Canceler ends operations whose results nobody needs any more.
+type Canceler interface {
+	// Until says that what is queued from now on is not needed once ctx has ended. An operation may then end between two
+	// pieces of its work and leave what it writes, wholly or in part, as it was; so may those after it. Sync with ctx says
+	// so: it fails. Nil undoes it: operations run to their end.
+	Until(ctx context.Context)
 }
 
 // A Checker looks at logits where they are.

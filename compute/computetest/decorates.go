@@ -75,6 +75,7 @@ func full() compute.Abilities {
 		Remote:   struct{ compute.Remote }{},
 		Stash:    struct{ compute.Stasher }{},
 		Check:    struct{ compute.Checker }{},
+		Cancel:   struct{ compute.Canceler }{},
 		Variants: struct{ compute.Varier }{},
 		Latent:   struct{ compute.Absorber }{},
 		Recur:    struct{ compute.Recurrer }{},

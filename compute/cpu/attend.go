@@ -93,14 +93,14 @@ func (q *Queue) Attend(dst, qkv compute.Buffer, kv compute.KV, layer int, a *com
 	check(row == s.Rows, op, "rows of all spans", row, s.Rows)
 	// A part that has all rows of its span prepares its own head.
 	if t.prep = prep; !whole || !t.apart() {
-		q.pool.run(prep, prep.parts())
+		q.run(prep, prep.parts())
 		t.prep = nil
 	}
 	// A part costs at least half a microsecond, however short.
 	if nanos(adds, bytes)+float64(n)*500 < inline {
 		q.pool.alone(t, n)
 	} else {
-		q.pool.run(t, n)
+		q.run(t, n)
 	}
 	runtime.KeepAlive(kv)
 }

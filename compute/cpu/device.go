@@ -263,8 +263,9 @@ func check(ok bool, op, what string, got, want int) {
 // A Queue runs operations as they are called, so Sync has nothing to wait for. It
 // belongs to one goroutine at a time.
 type Queue struct {
-	dev  *Device
-	pool *pool
+	dev   *Device
+	pool  *pool
+	until context.Context // what ends operations early, or nil
 
 	// One task per operation, so that handing it to the pool allocates nothing.
 	embed   embedTask
@@ -292,10 +293,10 @@ type Queue struct {
 	train   trainTasks
 }
 
-// Abilities returns what the queue can do: it trains, stashes, finds peaks, checks logits and
-// knows the variants of layers and those with states.
+// Abilities returns what the queue can do: it trains, stashes, finds peaks, checks logits, ends
+// operations early and knows the variants of layers and those with states.
 func (q *Queue) Abilities() compute.Abilities {
-	return compute.Abilities{Peaks: q, Train: q, Stash: q, Check: q, Variants: q, Latent: q, Recur: q}
+	return compute.Abilities{Peaks: q, Cancel: q, Train: q, Stash: q, Check: q, Variants: q, Latent: q, Recur: q}
 }
 
 // Write copies src, []float32 or []int32, to the start of dst.
@@ -325,6 +326,16 @@ func (q *Queue) Read(dst any, src compute.Buffer, off int) {
 		panic(fmt.Sprintf("cpu: Read: destination of type %T, want []float32 or []int32", dst))
 	}
 }
+
+// Until implements compute.Canceler: once ctx has ended, no part of an operation begins.
+func (q *Queue) Until(ctx context.Context) {
+	if q.until = ctx; ctx != nil && ctx.Done() == nil {
+		q.until = nil // it never ends
+	}
+}
+
+// run runs the parts of an operation, all of them unless Until says otherwise.
+func (q *Queue) run(t task, parts int) { q.pool.run(q.until, t, parts) }
 
 // Sync reports whether ctx has ended; everything queued has already run.
 func (q *Queue) Sync(ctx context.Context) error {

@@ -86,7 +86,7 @@ func (q *Queue) LinearHeads(dst, x compute.Columns, w []compute.Weight, n int) {
 	if work := float64(len(w)) * float64(first.out) * float64(first.in); nanos(float64(n)*work, 4*work) < inline {
 		q.pool.alone(t, count)
 	} else {
-		q.pool.run(t, count)
+		q.run(t, count)
 	}
 }
 
@@ -113,5 +113,5 @@ func (q *Queue) CopyHeads(dst, x compute.Columns, heads, width, n int) {
 		dst: columnsOf(op, dst, heads, width, n), x: columnsOf(op, x, heads, width, n),
 		heads: heads, width: width, n: n, per: rowsPerPart(n, heads*width/4),
 	}
-	q.pool.run(t, parts(n, t.per))
+	q.run(t, parts(n, t.per))
 }

@@ -343,7 +343,7 @@ func (q *Queue) MoveKV(kv compute.KV, dst, src []int32) {
 			t.run(nil, i)
 		}
 	} else {
-		q.pool.run(t, n)
+		q.run(t, n)
 	}
 	runtime.KeepAlive(kv)
 }

@@ -58,7 +58,7 @@ func (q *Queue) linear(op string, dst, peaks, x compute.Buffer, l *compute.Linea
 	if t.form != nil {
 		t.acts, t.lda, t.planes = q.round(t.form, t.a, n, w.in, w.DType())
 	}
-	t.start(q.pool)
+	t.start(q)
 	runtime.KeepAlive(l)
 }
 
@@ -137,6 +137,6 @@ func (q *Queue) round(f *form, x []float32, n, k int, as compute.DType) (acts []
 	ld = f.size(k, planes)
 	t := &q.rounds
 	*t = roundTask{form: f, dst: slab.Resize(t.dst, n*ld), x: x, n: n, k: k, ld: ld, planes: planes, per: rowsPerPart(n, k/4)}
-	q.pool.run(t, parts(n, t.per))
+	q.run(t, parts(n, t.per))
 	return t.dst, ld, planes
 }

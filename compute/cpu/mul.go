@@ -89,11 +89,11 @@ func (r *rawRight) pack(w *worker, j, n, k, s int) []float32 {
 }
 
 // start cuts the product into parts and runs it.
-func (t *mulTask) start(p *pool) {
+func (t *mulTask) start(q *Queue) {
 	if t.m == 0 || t.n == 0 {
 		return
 	}
-	np, threads := panels(t.n), len(p.workers)
+	np, threads := panels(t.n), len(q.pool.workers)
 	work := float64(t.m) * float64(t.n) * float64(t.k)
 	switch {
 	case t.raw.b != nil:
@@ -122,7 +122,7 @@ func (t *mulTask) start(p *pool) {
 		}
 	}
 	t.cols = parts(np, t.group)
-	p.run(t, parts(t.m, t.rows)*t.cols)
+	q.run(t, parts(t.m, t.rows)*t.cols)
 }
 
 func (t *mulTask) run(w *worker, part int) {

@@ -66,5 +66,5 @@ func (q *Queue) Norm(dst, x compute.Buffer, norm *compute.Norm, n int) {
 func (q *Queue) normalise(op string, dst, x []float32, norm *compute.Norm, n, h int) {
 	t := &q.norm
 	*t = normTask{dst: dst, x: x, norm: normOf(op, norm, h), n: n, h: h, per: rowsPerPart(n, h/4)}
-	q.pool.run(t, parts(n, t.per))
+	q.run(t, parts(n, t.per))
 }

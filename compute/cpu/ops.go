@@ -52,7 +52,7 @@ func (q *Queue) Embed(dst compute.Buffer, col int, table compute.Weight, ids []i
 			panic(fmt.Sprintf("cpu: Embed: id %d, want 0..%d", id, w.out-1))
 		}
 	}
-	q.pool.run(t, parts(len(ids), t.per))
+	q.run(t, parts(len(ids), t.per))
 	runtime.KeepAlive(w)
 }
 
@@ -83,7 +83,7 @@ func (q *Queue) Gather(dst compute.Buffer, row, col int, src compute.Buffer, row
 	}
 	t := &q.gather
 	*t = gatherTask{dst: d[row*ld:], src: s, ld: ld, col: col, lds: lds, rows: rows, per: rowsPerPart(len(rows), lds/8)}
-	q.pool.run(t, parts(len(rows), t.per))
+	q.run(t, parts(len(rows), t.per))
 }
 
 type swigluTask struct {
@@ -103,7 +103,7 @@ func (q *Queue) SwiGLU(dst, gu compute.Buffer, n int) {
 	f := width(dst)
 	t := &q.swiglu
 	*t = swigluTask{dst: f32("SwiGLU", dst, n*f), gu: f32("SwiGLU", gu, 2*n*f), n: n, f: f, per: rowsPerPart(n, f)}
-	q.pool.run(t, parts(n, t.per))
+	q.run(t, parts(n, t.per))
 }
 
 type topkTask struct {
@@ -254,7 +254,7 @@ func (q *Queue) TopK(ids, logp, logits compute.Buffer, k, n int) {
 	}
 	t := &q.topk
 	*t = topkTask{ids: i32("TopK", ids, n*k), logp: f32("TopK", logp, n*k), src: f32("TopK", logits, n*v), v: v, k: k, n: n, per: rowsPerPart(n, v)}
-	q.pool.run(t, parts(n, t.per))
+	q.run(t, parts(n, t.per))
 }
 
 // TopPeaks writes the k largest of rows [row,row+n) by the peaks of the product
@@ -274,7 +274,7 @@ func (q *Queue) TopPeaks(ids, logp, logits, peaks compute.Buffer, row, k, n int)
 	if logp != nil {
 		t.logp, t.per = f32(op, logp, n*k), rowsPerPart(n, v)
 	}
-	q.pool.run(t, parts(n, t.per))
+	q.run(t, parts(n, t.per))
 }
 
 // A checkTask finds the rows from which no token can be chosen.
@@ -313,7 +313,7 @@ func (q *Queue) CheckRows(ok []bool, logits compute.Buffer, n int) {
 	check(len(ok) >= n, "CheckRows", "len(ok)", len(ok), n)
 	t := &q.check
 	*t = checkTask{ok: ok, x: f32("CheckRows", logits, n*v), v: v, n: n, per: rowsPerPart(n, v/16)}
-	q.pool.run(t, parts(n, t.per))
+	q.run(t, parts(n, t.per))
 }
 
 // logOf returns the natural logarithm of a positive normal x, to within about one unit

@@ -1,6 +1,7 @@
 package cpu
 
 import (
+	"context"
 	"runtime"
 	"runtime/debug"
 	"sync"
@@ -104,6 +105,7 @@ type pool struct {
 	mu      sync.Mutex // held while a task runs
 	workers []*worker
 	task    task
+	until   context.Context // of the task, or nil
 	_       [128]byte
 	state   atomic.Uint64 // in a cache line of its own: idle workers poll it
 	_       [128]byte
@@ -126,15 +128,19 @@ func newPool(threads int, k *kern.Funcs) *pool {
 	return p
 }
 
-// run runs all parts of t and returns when they are done.
-func (p *pool) run(t task, parts int) {
+// run runs all parts of t and returns when they are done. Once until, unless nil, has ended, it begins no more of them.
+func (p *pool) run(until context.Context, t task, parts int) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if n := len(p.workers); parts > 1 && n > 1 && !p.stopped.Load() {
+		p.until = until
 		p.share(t, parts, n)
 		return
 	}
 	for i := range parts {
+		if until != nil && until.Err() != nil {
+			return
+		}
 		t.run(p.workers[0], i)
 	}
 }
@@ -187,7 +193,7 @@ func (p *pool) join() {
 			runtime.Gosched()
 		}
 	}
-	p.task = nil
+	p.task, p.until = nil, nil
 	if f := p.failed.Swap(nil); f != nil {
 		panic(f.value)
 	}
@@ -195,13 +201,16 @@ func (p *pool) join() {
 
 // work runs parts until none is left, worker i's own first.
 func (p *pool) work(i int) {
-	me, t, n := p.workers[i], p.task, len(p.workers)
+	me, t, until, n := p.workers[i], p.task, p.until, len(p.workers)
 	for v := range n {
 		w := p.workers[(i+v)%n]
 		for {
 			part := w.next.Add(1) - 1
 			if part >= w.end {
 				break
+			}
+			if until != nil && until.Err() != nil {
+				return
 			}
 			t.run(me, int(part))
 		}

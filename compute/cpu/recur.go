@@ -36,7 +36,7 @@ func (q *Queue) GateSigmoid(x, gate compute.Buffer, n int) {
 	check(width(gate) == h, op, "elements of a gate", width(gate), h)
 	t := &q.gate
 	*t = gateTask{x: f32(op, x, n*h), gate: f32(op, gate, n*h), h: h, n: n, per: rowsPerPart(n, h)}
-	q.pool.run(t, parts(n, t.per))
+	q.run(t, parts(n, t.per))
 }
 
 // A forked is a compute.Fork ready for use.
@@ -218,10 +218,10 @@ func (q *Queue) DeltaRule(dst, x, gates compute.Buffer, d *compute.Delta, layer 
 	}
 	f32(op, x, rows*lx)
 	f32(op, gates, rows*lg)
-	q.pool.run(logs, len(logs.forks))
+	q.run(logs, len(logs.forks))
 	t := &q.delta
 	*t = deltaTask{layers: append(t.layers[:0], deltaOf(op, d)), first: layer, forks: logs.forks, dst: f32(op, dst, rows*width(dst)), x: logs.x, ldd: width(dst), ldx: lx}
-	q.pool.run(t, len(t.forks)*d.ValueHeads)
+	q.run(t, len(t.forks)*d.ValueHeads)
 }
 
 // check panics if the fork's state or log is too small, or a node comes before its parent.
@@ -267,7 +267,7 @@ func (q *Queue) Advance(dst compute.Buffer, layers []compute.Delta, f *compute.F
 	for i := range layers {
 		t.layers = append(t.layers, deltaOf(op, &layers[i]))
 	}
-	q.pool.run(t, len(layers)*layers[0].ValueHeads)
+	q.run(t, len(layers)*layers[0].ValueHeads)
 	q.windows = windowTask{dst: t.last, layers: t.layers, fork: fork}
-	q.pool.run(&q.windows, len(layers))
+	q.run(&q.windows, len(layers))
 }

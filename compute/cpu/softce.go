@@ -50,7 +50,7 @@ func (q *Queue) logits(h *ceHead, z, x []float32, m int) {
 		c: z, ldc: h.v, a: x, ars: h.hidden, aks: 1, b: h.forward, raw: rawRight{b: h.rows, stride: h.hidden, trans: true},
 		m: m, n: h.v, k: h.hidden,
 	}
-	q.mul.start(q.pool)
+	q.mul.start(q)
 }
 
 // unlogits computes dx = z·w for m rows z.
@@ -59,7 +59,7 @@ func (q *Queue) unlogits(h *ceHead, dx, z []float32, m int) {
 		c: dx, ldc: h.hidden, a: z, ars: h.v, aks: 1, b: h.back, raw: rawRight{b: h.rows, stride: h.hidden},
 		m: m, n: h.hidden, k: h.v,
 	}
-	q.mul.start(q.pool)
+	q.mul.start(q)
 }
 
 // SoftCE computes losses and gradients of soft labels, chunk by chunk: logits,
@@ -85,7 +85,7 @@ func (q *Queue) SoftCE(loss, dh, dw, h, w compute.Buffer, labels *compute.SoftLa
 		m := min(chunk, n-r)
 		q.logits(&head, s.z, hs[r*hidden:], m)
 		s.rows = ceTask{z: s.z, loss: ls, scale: scale, l: labels, v: v, row: r}
-		q.pool.run(&s.rows, m)
+		q.run(&s.rows, m)
 		q.unlogits(&head, dhs[r*hidden:], s.z, m)
 		if dws != nil {
 			q.packB(hs[r*hidden:], hidden, m, hidden, false)
@@ -93,7 +93,7 @@ func (q *Queue) SoftCE(loss, dh, dw, h, w compute.Buffer, labels *compute.SoftLa
 				c: dws, ldc: hidden, a: s.z, ars: 1, aks: v, b: packed{panels: q.train.packed},
 				m: v, n: hidden, k: m, chain: true,
 			}
-			q.mul.start(q.pool)
+			q.mul.start(q)
 		}
 	}
 	runtime.KeepAlive(w)
@@ -135,7 +135,7 @@ func (q *Queue) probs(op string, h, w compute.Buffer, n int, task probsTask) {
 		q.logits(&head, s.z, hs[r*hidden:], m)
 		s.probs = task
 		s.probs.z, s.probs.row = s.z, r
-		q.pool.run(&s.probs, m)
+		q.run(&s.probs, m)
 	}
 	runtime.KeepAlive(w)
 }
@@ -245,7 +245,7 @@ func (w *weight) backward(q *Queue) packed {
 		} else {
 			w.back.panels, w.back.mem = hugeAlloc[float32](&q.dev.mem, kern.PanelLen(w.in, w.out))
 		}
-		q.pool.run(&turnTask{w}, panels(w.in))
+		q.pool.run(nil, &turnTask{w}, panels(w.in))
 	})
 	return w.back
 }

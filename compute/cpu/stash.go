@@ -45,5 +45,5 @@ func (q *Queue) stash(op string, half, full compute.Buffer, n int, widen bool) {
 	check(len(s.h) >= n, op, "room for elements", len(s.h), n)
 	t := &q.train.stash
 	*t = stashTask{h: s.h[:n], x: f32(op, full, n)[:n], widen: widen}
-	q.pool.run(t, parts(n, flat))
+	q.run(t, parts(n, flat))
 }

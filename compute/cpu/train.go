@@ -120,7 +120,7 @@ func (q *Queue) Gemm(c, a, b compute.Mat, beta float32) {
 			c: cs, ldc: c.Stride, a: as, ars: ars, aks: aks, raw: rawRight{b: bs, stride: b.Stride, trans: b.T},
 			m: c.Rows, n: c.Cols, k: k, chain: beta == 1,
 		}
-		t.start(q.pool)
+		t.start(q)
 		return
 	}
 	step := max(panel, piece/max(1, k)/panel*panel)
@@ -140,7 +140,7 @@ func (q *Queue) Gemm(c, a, b compute.Mat, beta float32) {
 			c: cs[n:], ldc: c.Stride, a: as, ars: ars, aks: aks, b: packed{panels: q.train.packed},
 			m: c.Rows, n: w, k: k, chain: beta == 1,
 		}
-		t.start(q.pool)
+		t.start(q)
 	}
 }
 
@@ -157,7 +157,7 @@ func (q *Queue) packB(b []float32, stride, k, n int, trans bool) {
 		q.pool.alone(t, t.parts())
 		return
 	}
-	q.pool.run(t, t.parts())
+	q.run(t, t.parts())
 }
 
 // flat is the number of elements of a part of an element-wise operation, and of
@@ -176,7 +176,7 @@ func (t *addTask) run(w *worker, part int) {
 func (q *Queue) Add(dst, a, b compute.Buffer, n int) {
 	t := &q.train.add
 	*t = addTask{f32("Add", dst, n)[:n], f32("Add", a, n)[:n], f32("Add", b, n)[:n]}
-	q.pool.run(t, parts(n, flat))
+	q.run(t, parts(n, flat))
 }
 
 type addBiasTask struct {
@@ -197,7 +197,7 @@ func (q *Queue) AddBias(x, bias compute.Buffer, n int) {
 	b := f32("AddBias", bias, 1)
 	t := &q.train.bias
 	*t = addBiasTask{x: f32("AddBias", x, n*len(b)), bias: b, n: n, per: rowsPerPart(n, len(b)/4)}
-	q.pool.run(t, parts(n, t.per))
+	q.run(t, parts(n, t.per))
 }
 
 // colBlock is how many columns a part of a sum over rows takes: whole cache
@@ -223,7 +223,7 @@ func (q *Queue) SumRows(dst, x compute.Buffer, n int) {
 	ld := width(x)
 	t := &q.train.sum
 	*t = sumRowsTask{dst: f32("SumRows", dst, ld), x: f32("SumRows", x, n*ld), n: n, ld: ld}
-	q.pool.run(t, parts(ld, colBlock))
+	q.run(t, parts(ld, colBlock))
 }
 
 // normGradTask computes dx. With s = 1/RMS(x) and g = w·dy:
@@ -283,14 +283,14 @@ func (q *Queue) NormGrad(dx, dw, dy, x, weight compute.Buffer, eps float32, n in
 		dx: f32(op, dx, n*h), dy: f32(op, dy, n*h), x: f32(op, x, n*h), wt: wt, inv: q.train.inv,
 		eps: eps, n: n, h: h, per: rowsPerPart(n, h), invOnly: true,
 	}
-	q.pool.run(t, parts(n, t.per))
+	q.run(t, parts(n, t.per))
 	if dw != nil {
 		u := &q.train.normdw
 		*u = normWeightTask{dw: f32(op, dw, h), dy: t.dy, x: t.x, inv: t.inv, n: n, h: h}
-		q.pool.run(u, parts(h, colBlock))
+		q.run(u, parts(h, colBlock))
 	}
 	t.invOnly = false
-	q.pool.run(t, parts(n, t.per))
+	q.run(t, parts(n, t.per))
 }
 
 type ropeTask struct {
@@ -339,7 +339,7 @@ func (q *Queue) Rope(x compute.Buffer, col, heads, headDim int, rope compute.Buf
 			panic(fmt.Sprintf("cpu: %s: position %d, the table has %d", op, p, len(t.rope)/headDim))
 		}
 	}
-	q.pool.run(t, parts(n, t.per))
+	q.run(t, parts(n, t.per))
 }
 
 type swigluGradTask struct {
@@ -360,7 +360,7 @@ func (q *Queue) SwiGLUGrad(dgu, dy, gu compute.Buffer, n int) {
 	f := width(dy)
 	t := &q.train.swiglu
 	*t = swigluGradTask{dgu: f32(op, dgu, 2*n*f), dy: f32(op, dy, n*f), gu: f32(op, gu, 2*n*f), n: n, f: f, per: rowsPerPart(n, f)}
-	q.pool.run(t, parts(n, t.per))
+	q.run(t, parts(n, t.per))
 }
 
 type smoothTask struct {
@@ -411,7 +411,7 @@ func (q *Queue) SmoothL1(loss, dy, y, t compute.Buffer, scale []float32, l1 bool
 		loss: f32(op, loss, n), dy: f32(op, dy, n*h), y: f32(op, y, n*h), t: f32(op, t, n*h),
 		scale: scale, l1: l1, n: n, h: h, per: rowsPerPart(n, 4*h),
 	}
-	q.pool.run(s, parts(n, s.per))
+	q.run(s, parts(n, s.per))
 }
 
 type embedGradTask struct {
@@ -443,7 +443,7 @@ func (q *Queue) EmbedGrad(dtable, dy compute.Buffer, col int, ids []int32) {
 			panic(fmt.Sprintf("cpu: %s: id %d of a table of shape %v", op, id, dtable.Shape()))
 		}
 	}
-	q.pool.run(t, parts(t.w, colBlock))
+	q.run(t, parts(t.w, colBlock))
 }
 
 type squaresTask struct {
@@ -474,7 +474,7 @@ func (q *Queue) sumSquares(g compute.Buffer) float64 {
 		t.sums = make([]float64, n)
 	}
 	t.sums = t.sums[:n]
-	q.pool.run(t, n)
+	q.run(t, n)
 	sum := 0.0
 	for _, s := range t.sums {
 		sum += s
@@ -504,7 +504,7 @@ func (q *Queue) AdamW(p, g, m, v compute.Buffer, h compute.AdamW) {
 		LR: h.LR, Beta1: h.Beta1, Beta2: h.Beta2, Eps: h.Eps, Decay: h.LR * h.Decay, Scale: h.Scale,
 		C1: correction(h.Beta1, h.Step), C2: correction(h.Beta2, h.Step),
 	}}
-	q.pool.run(t, parts(n, flat))
+	q.run(t, parts(n, flat))
 }
 
 // correction returns 1/(1−b^t). The power is taken by squaring, because the

@@ -76,7 +76,7 @@ func (q *Queue) TreeAttend(o, lse, qs compute.Buffer, k, v []compute.Buffer, g *
 	t := &q.train.attend
 	n := t.prepare("TreeAttend", g, o, lse, qs, k, v)
 	t.grad = false
-	q.pool.run(t, n)
+	q.run(t, n)
 }
 
 // TreeAttendGrad computes dq and adds to dk and dv.
@@ -94,7 +94,7 @@ func (q *Queue) TreeAttendGrad(dq compute.Buffer, dk, dv []compute.Buffer, do, o
 		check(len(t.dv[j]) >= len(t.v[j]), op, "elements of dv", len(t.dv[j]), len(t.v[j]))
 	}
 	t.grad = true
-	q.pool.run(t, n)
+	q.run(t, n)
 }
 
 func (t *treeAttendTask) run(w *worker, part int) {

@@ -40,7 +40,7 @@ func (q *Queue) AddScaled(dst, x compute.Buffer, norm *compute.Norm, scale float
 	if norm != nil {
 		t.norm = normOf(op, norm, h)
 	}
-	q.pool.run(t, parts(n, t.per))
+	q.run(t, parts(n, t.per))
 }
 
 // capTask scales rows of logits and keeps them within a limit.
@@ -80,7 +80,7 @@ func (q *Queue) ScaleCap(x, peaks compute.Buffer, scale, limit float32, n int) {
 	if peaks != nil {
 		t.peaks = f32(op, peaks, n*panels(v))
 	}
-	q.pool.run(t, n*parts(v, capWidth))
+	q.run(t, n*parts(v, capWidth))
 }
 
 // scatterTask adds weighted rows to others.
@@ -108,7 +108,7 @@ func (q *Queue) ScatterAdd(dst, src compute.Buffer, rows []int32, weights []floa
 			panic(fmt.Sprintf("cpu: %s: row %d of a destination of shape %v", op, r, dst.Shape()))
 		}
 	}
-	q.pool.run(t, parts(n, t.per))
+	q.run(t, parts(n, t.per))
 }
 
 // columnsTask normalises the same columns of rows.
@@ -133,7 +133,7 @@ func (q *Queue) NormColumns(x compute.Buffer, col int, norm *compute.Norm, n int
 	check(col >= 0 && col+h <= ld, op, "the last column", col+h, ld)
 	t := &q.columns
 	*t = columnsTask{x: f32(op, x, n*ld), norm: normOf(op, norm, h), ld: ld, col: col, h: h, n: n, per: rowsPerPart(n, h/4)}
-	q.pool.run(t, parts(n, t.per))
+	q.run(t, parts(n, t.per))
 }
 
 // weigh turns the scores of the positions that a row sees into exponentials and returns what
