@@ -79,8 +79,8 @@ type activations struct {
 // no node of the batch counts as run. If the KV pool has too few blocks, it fails with
 // an ErrKVFull before it has done anything.
 //
-// On a device that runs operations as they are queued, Forward looks at ctx between them, so that
-// it returns soon after ctx ends. On others Sync does.
+// On a device that runs operations as they are queued, Forward looks at ctx between them, and the
+// device within them, so that it returns soon after ctx ends. On others Sync does.
 //
 // The bits of a token's results depend only on its own sequence and path: not on the
 // other segments, on how rows are divided into passes and blocks, or on slots.
@@ -112,6 +112,8 @@ func (m *Model) Forward(ctx context.Context, batch []Segment) (*Output, error) {
 		far.Pass(rows)
 	}
 	o.best.K = 0
+	m.can.Until(ctx)
+	defer m.can.Until(nil)
 	done := m.runAll(ctx, o, rows)
 	if done && far != nil && o.best.K == 0 {
 		if m.Draws() {

@@ -503,6 +503,9 @@ func (h *headTask) fill(ctx context.Context, i, step int) error {
 // pack puts samples into the graph; the first is number seq of the step.
 func (h *headTask) pack(ctx context.Context, samples []mix.Sample, step, seq int) error {
 	h.batch.Reset()
+	can := h.queue.Abilities() // of which labels are computed
+	can.Until(ctx)
+	defer can.Until(nil)
 	for j, r := range samples {
 		feat, err := h.features(ctx, r.Record, h.exact)
 		if err != nil {
@@ -515,7 +518,11 @@ func (h *headTask) pack(ctx context.Context, samples []mix.Sample, step, seq int
 			in = h.noisy
 		}
 		h.batch.Final(h.last)
-		if err := h.batch.Add(r.Record, in, feat, h.limit); err != nil {
+		err = h.batch.Add(r.Record, in, feat, h.limit)
+		if cerr := ctx.Err(); cerr != nil {
+			return cerr
+		}
+		if err != nil {
 			return fmt.Errorf("%s: %w", r.Place, err)
 		}
 	}

@@ -194,7 +194,9 @@ func (h *headTask) evaluate(ctx context.Context) (s evalShare, err error) {
 				p.Loss[i] += l
 				p.Rows[i]++
 			}
-			e.top[i] = e.score.Append(e.top[i][:0], e.batch.Head.Levels[i].Out.Data())
+			if e.top[i], err = e.score.Append(ctx, e.top[i][:0], e.batch.Head.Levels[i].Out.Data()); err != nil {
+				return s, err
+			}
 			h.vocab.Target(e.top[i])
 			p.Hits[i] = hits(e.top[i], e.score.K, e.batch.Top[i], e.batch.Mask[i])
 		}

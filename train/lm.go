@@ -322,7 +322,11 @@ func (l *lmTask) evaluate(ctx context.Context) (s evalShare, err error) {
 			p.Rows[0]++
 		}
 		p.Positions = p.Rows[0]
-		p.Hits[0] = hits(score.Append(nil, l.evalLM.Level.Out.Data()), 1, l.evalIn.labels.IDs, l.evalIn.mask)
+		top, err := score.Append(ctx, nil, l.evalLM.Level.Out.Data())
+		if err != nil {
+			return s, err
+		}
+		p.Hits[0] = hits(top, 1, l.evalIn.labels.IDs, l.evalIn.mask)
 		s.Parts = append(s.Parts, p)
 	}
 	return s, nil

@@ -326,7 +326,10 @@ func TestAnEvaluationSpeaksOfTheTargetsTokens(t *testing.T) {
 		x[i] = float32(r.NormFloat64())
 	}
 	k := h.eval.score.K
-	top := h.eval.score.Append(nil, x)
+	top, err := h.eval.score.Append(t.Context(), nil, x)
+	if err != nil {
+		t.Fatal(err)
+	}
 	h.vocab.Target(top)
 	for i := range rows {
 		z := func(id int32) (sum float64) {

@@ -196,6 +196,7 @@ func (n *Node) GradBuffer() compute.Buffer { return n.grad.buf }
 type Graph struct {
 	eg  *G.ExprGraph
 	q   compute.Queue
+	can compute.Abilities // q's
 	ops compute.TrainOps
 	far compute.Remote // nil: values are in the host's memory
 	vm  G.VM
@@ -219,11 +220,11 @@ type Graph struct {
 // New returns an empty graph whose operations run on q. It fails if q
 // cannot train.
 func New(q compute.Queue) (*Graph, error) {
-	ops := q.Abilities().Train
-	if ops == nil {
+	can := q.Abilities()
+	if can.Train == nil {
 		return nil, errors.New("gg: the device cannot train")
 	}
-	return &Graph{eg: G.NewGraph(), q: q, ops: ops, far: q.Abilities().Remote}, nil
+	return &Graph{eg: G.NewGraph(), q: q, can: can, ops: can.Train, far: can.Remote}, nil
 }
 
 // host returns the live elements of v: a copy, if they are in a device's memory.
@@ -408,14 +409,16 @@ func (g *Graph) unique() error {
 }
 
 // Run evaluates the graph, including gradients, for the batch in its inputs. When ctx ends,
-// it stops before the next operation and returns ctx's error; only values and gradients
-// have changed then.
+// it stops before the next operation, or within one where the device can, and returns ctx's
+// error; only values and gradients have changed then.
 func (g *Graph) Run(ctx context.Context) error {
 	if g.vm == nil {
 		return errors.New("gg: the graph is not compiled")
 	}
 	g.ctx = ctx
 	defer func() { g.ctx = nil }()
+	g.can.Until(ctx)
+	defer g.can.Until(nil)
 	if g.far != nil {
 		for _, l := range g.leaves {
 			if l.val.input {

@@ -9,6 +9,7 @@ import (
 	"runtime"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 
 	G "gorgonia.org/gorgonia"
@@ -403,6 +404,49 @@ func TestARunEndsWithItsContext(t *testing.T) {
 		t.Errorf("error %v", err)
 	}
 	m.run() // and the graph still works
+}
+
+// A countdown is a context that ends when it has been looked at so often.
+type countdown struct {
+	context.Context
+	left atomic.Int64
+}
+
+func (c *countdown) Err() error {
+	if c.left.Add(-1) >= 0 {
+		return nil
+	}
+	return context.Canceled
+}
+
+// Wherever a run is cut off, inside an operation too, it says so, and the next one has the bits that it would have had.
+func TestARunThatWasCutOffLeavesNothingBehind(t *testing.T) {
+	m := newMaker(t)
+	loss, _ := m.layer(2)
+	m.compile(loss)
+	all := &countdown{Context: t.Context()}
+	all.left.Store(math.MaxInt64)
+	if err := m.g.Run(all); err != nil {
+		t.Fatal(err)
+	}
+	grads := func() (all []float32) {
+		for _, p := range m.p {
+			all = append(all, p.Grad()...)
+		}
+		return append(all, loss.Scalar())
+	}
+	want, looks := slices.Clone(grads()), math.MaxInt64-all.left.Load()
+	for at := int64(0); at < looks; at += 1 + looks/50 {
+		ctx := &countdown{Context: t.Context()}
+		ctx.left.Store(at)
+		if err := m.g.Run(ctx); !errors.Is(err, context.Canceled) {
+			t.Fatalf("cut off at look %d of %d: %v", at, looks, err)
+		}
+		m.run()
+		if got := grads(); !slices.Equal(got, want) {
+			t.Fatalf("after a run that was cut off at look %d of %d, gradients differ", at, looks)
+		}
+	}
 }
 
 // Traps: equal names, types and shapes are one node to Gorgonia; RunAll without

@@ -2,6 +2,7 @@
 package topk
 
 import (
+	"context"
 	"fmt"
 	"slices"
 
@@ -11,7 +12,7 @@ import (
 // A Scorer finds the most likely next tokens of hidden states.
 type Scorer struct {
 	q            compute.Queue
-	ops          compute.TrainOps
+	can          compute.Abilities // q's
 	w            compute.Linear
 	logits, logp compute.Buffer
 	ids          compute.Buffer
@@ -24,7 +25,7 @@ const scoreRows = 64
 
 // New returns a scorer of k tokens per row with the LM head w.
 func New(dev compute.Device, q compute.Queue, w compute.Weight, k int) (*Scorer, error) {
-	s := &Scorer{q: q, ops: q.Abilities().Train, w: compute.Linear{W: w}, hidden: w.In(), K: k}
+	s := &Scorer{q: q, can: q.Abilities(), w: compute.Linear{W: w}, hidden: w.In(), K: k}
 	var err error
 	for _, b := range []struct {
 		to    *compute.Buffer
@@ -41,17 +42,23 @@ func New(dev compute.Device, q compute.Queue, w compute.Weight, k int) (*Scorer,
 // Use replaces the LM head by one of the same size.
 func (s *Scorer) Use(w compute.Weight) { s.w.W = w }
 
-// Append appends the most likely next tokens of rows h [rows][H] to dst: [rows][k], best first.
-func (s *Scorer) Append(dst []int32, h []float32) []int32 {
+// Append appends the most likely next tokens of rows h [rows][H] to dst: [rows][k], best first. It returns ctx's
+// error soon after ctx ends.
+func (s *Scorer) Append(ctx context.Context, dst []int32, h []float32) ([]int32, error) {
+	s.can.Until(ctx)
+	defer s.can.Until(nil)
 	rows := len(h) / s.hidden
 	for at := 0; at < rows; at += scoreRows {
 		n := min(scoreRows, rows-at)
-		x := s.ops.Host(h[at*s.hidden:(at+n)*s.hidden], n, s.hidden)
+		x := s.can.Train.Host(h[at*s.hidden:(at+n)*s.hidden], n, s.hidden)
 		s.q.Linear(s.logits, x, &s.w, compute.Store, n)
 		s.q.TopK(s.ids, s.logp, s.logits, s.K, n)
 		from := len(dst)
 		dst = slices.Grow(dst, n*s.K)[:from+n*s.K]
 		s.q.Read(dst[from:], s.ids, 0)
+		if err := s.q.Sync(ctx); err != nil {
+			return nil, err
+		}
 	}
-	return dst
+	return dst, nil
 }
