@@ -450,9 +450,9 @@ func TestBlocksOfAMultiprocessor(t *testing.T) {
 
 const predictionsHead = `# Predictions for an H100
 
-Nothing here has been measured. These are bounds to hold the first measurements against: what each resource needs if it alone
-limited the work, from the shapes and from the machine code for sm_90. A kernel that is far slower than its bound waits for
-something that the bound does not know, as a rule the latency of memory.
+Nothing here has been measured. These are bounds to hold the first measurements against: what each resource needs if it
+alone limited the work, from the shapes and from the machine code for sm_90. A kernel that is far slower than its bound
+waits for something that the bound does not know, as a rule the latency of memory.
 
     PTXAS=… NVDISASM=… go test -tags gpu -run MachineCode ./compute/cuda -predictions
 
@@ -460,9 +460,9 @@ writes this file; without -predictions the test compares it. Both programs are t
 
 ## Kernels
 
-Registers and bytes of shared memory are ptxas's. Blocks and warps are those that fit a multiprocessor with 65,536 registers, 227 KiB of
-shared memory and 64 warps. The last column is instructions for one product of tensor cores (m16n8k16) in the innermost loop with products,
-or in the whole of a kernel whose products are in no loop.
+Registers and bytes of shared memory are ptxas's. Blocks and warps are those that fit a multiprocessor with 65,536
+registers, 227 KiB of shared memory and 64 warps. The last column is instructions for one product of tensor cores
+(m16n8k16) in the innermost loop with products, or in the whole of a kernel whose products are in no loop.
 
 | kernel | registers | shared memory | blocks | warps | occupancy | instructions per product |
 |---|---|---|---|---|---|---|
@@ -471,26 +471,27 @@ or in the whole of a kernel whose products are in no loop.
 const predictionsWork = `
 ## Work
 
-An 8B Llama: 32 layers of 4096, 32 heads and 8 of keys, 14,336 in the MLP, 128,256 tokens; weights, keys and values in bf16 unless the line says otherwise. GB are bytes
-of device memory, TFLOP are all operations, all planes of activations included. The next columns are milliseconds of each
-resource by itself; gaps are what lies between kernels.
+An 8B Llama: 32 layers of 4096, 32 heads and 8 of keys, 14,336 in the MLP, 128,256 tokens; weights, keys and values in
+bf16 unless the line says otherwise. GB are bytes of device memory, TFLOP are all operations, all planes of activations
+included. The next columns are milliseconds of each resource by itself; gaps are what lies between kernels.
 
 | work | GB | TFLOP | memory | L2 | tensor cores | FMA | issue | gaps | limited by | bound, ms | measured, ms |
 |---|---|---|---|---|---|---|---|---|---|---|---|
 `
 
 const predictionsShares = `
-Of it, the operations of a model in one plane, 2 for each weight and row, as shares of cuBLAS's rate and of the dense peak, 989 TFLOP/s: at the
-bound, and where nothing is moved to or from device memory while the longest of the others works, which is nearer to what cuBLAS on
-unpacked weights does.
+Of it, the operations of a model in one plane, 2 for each weight and row, as shares of cuBLAS's rate and of the dense
+peak, 989 TFLOP/s: at the bound, and where nothing is moved to or from device memory while the longest of the others
+works, which is nearer to what cuBLAS on unpacked weights does.
 
 | work | bound, of cuBLAS's | bound, of the peak | in turn, of cuBLAS's | in turn, of the peak |
 |---|---|---|---|---|
 `
 
 const predictionsGaps = `
-With TALF_CUDA_OVERLAP=1 kernels of a pass of up to 512 rows begin before those in front have ended ([passes](../gpu.md#passes)). The table above takes the gaps of
-kernels that do not, which is what passes have without it.
+With TALF_CUDA_OVERLAP=1 kernels of a pass of up to 512 rows begin before those in front have ended
+([passes](../gpu.md#passes)). The table above takes the gaps of kernels that do not, which is what passes have without
+it.
 
 | work | kernels | gaps of kernels one after the other, ms | gaps of kernels that begin early, ms | bound with these, ms | measured, ms |
 |---|---|---|---|---|---|
@@ -499,43 +500,49 @@ kernels that do not, which is what passes have without it.
 const predictionsTail = `
 ## Method
 
-- Rates: 3.0 TB/s of a copy, 5.5 TB/s from L2, 613 TFLOP/s of mma.sync in bf16 (62% of the dense peak, which needs wgmma), 700 TFLOP/s of
-  cuBLAS, 132 multiprocessors at 1.755 GHz with 128 FMA and 4 instructions of warps a cycle, 1.5 µs between dependent kernels of a graph.
-  All are published or commonly reported figures of the H100 SXM with HBM3.
-- Gaps of kernels that begin early: of 1.5 µs, what lies before a kernel's first load of what the one in front stored is hidden: the launch of its
-  blocks, their arguments and addresses. What remains is the end of the one in front, its stores becoming visible, and the wait's release. How long each of
-  these takes is not published; half, 0.75 µs, is an assumption. A product of one row also asks for its first weights before it waits, 4 KB for each of eight warps
-  with bf16; that less of its own time remains is left out.
+- Rates: 3.0 TB/s of a copy, 5.5 TB/s from L2, 613 TFLOP/s of mma.sync in bf16 (62% of the dense peak, which needs
+  wgmma), 700 TFLOP/s of cuBLAS, 132 multiprocessors at 1.755 GHz with 128 FMA and 4 instructions of warps a cycle, 1.5
+  µs between dependent kernels of a graph. All are published or commonly reported figures of the H100 SXM with HBM3.
+- Gaps of kernels that begin early: of 1.5 µs, what lies before a kernel's first load of what the one in front stored is
+  hidden: the launch of its blocks, their arguments and addresses. What remains is the end of the one in front, its
+  stores becoming visible, and the wait's release. How long each of these takes is not published; half, 0.75 µs, is an
+  assumption. A product of one row also asks for its first weights before it waits, 4 KB for each of eight warps with
+  bf16; that less of its own time remains is left out.
 - Products of few rows: a weight is read once from memory, and once from L2 for every block of rows. Rows' fragments, 4
-  bytes an element, are read for each group of 32 outputs by ` + "`linear_…`, and for 128 outputs by `staged_…`" + `, which serve nine or more rows
-  where they occupy two thirds of the multiprocessors. Rows are rounded up to 8, 16, 32 or multiples of 64. Instructions are those of the hot
-  loop alone.
-- Weights of 8, 6 and 4 bits take 1.06, 0.82, 0.58 (Q4_K) and 0.56 (Q4_0) bytes. Their kernels for up to eight rows read the fragments of
-  rows that are there. Of a Q4_0 file, the LM head is in Q6_K; of a Q4_K_M, also values and the last product of the MLP in half of the layers.
-- One plane (` + "`--act-planes 1`" + `): the same, but rows' fragments have 2 bytes an element and are read for each block of outputs of
-  ` + "`single_…`" + `, 64, 128 or 192. A block has 16, 64, 128 or 256 rows, of which the device takes the most that keep two thirds of the
-  multiprocessors busy. An output is one chain over all inputs: with one row, what limits a step is not bandwidth alone but the time from
-  one product of a chain to the next, which is left out here.
-- Attention: keys and values are read once from memory, and once from L2 for every 64 queries (rows times the 4 heads of a group).
-  Tiles are whole: 16 queries. Each row of a tree reads half a chunk of 128 positions by itself. 4 operations for each element of a head
-  and position, in two planes. A chunk's sums, 130 numbers for each head and row, are written and read. Instructions are those of the
-  whole kernel with all its tiles. Gemma 2 9B has 42 layers with 16 heads of 256 elements and 8 of keys: each of its layers is taken as one without
-  a window, and its soft caps are among the instructions. Prefill and labelling see half of their positions on average.
-- Labelling: every weight is read, unpacked and read again; two planes double the products, but not those of attention, which has two always.
-- Training: 6 operations for each weight of the head and 4 for each of the LM head, which does not learn. The head's weights are read for
-  outputs, for gradients of inputs and by AdamW; it and the products read and write f32 gradients, weights and moments seven times in all. The LM head is
-  read twice for a chunk of rows, 523 in f32 and 1024 in bf16; logits or their gradients are read or written six times. A block of
-  a product reads 128 rows and 128 columns for as many results. Copies in bf16 are half of that, for factors that are read, rounded
-  and written: weights by AdamW, gradients of logits with the loss, the rest by a kernel. What lies between products is left out:
-  the four rows say what products ask for. What cuBLAS's products read from L2 is left out, too: its rate is that of whole products.
-- Attention of training, for one level of a tree: half of a sequence's positions on average; 4 operations for each element of a head, line and
-  key for the outputs, 6 for gradients of queries and 8 for those of keys and values. In f32 only its multiplications are counted, not the
-  instructions around them.
-- torch.compile is expected to train about 60,000 positions of such a head a second in bf16, 68 ms for 4096. That is an estimate, and not
-  measured either.
-- Drawn tokens: logits are read twice, from L2. Instructions are those of all of ` + "`draw_bins`" + `, which does nearly all of the work; those in double
-  count twice, because a multiprocessor has half as many units for them. One thread adds the 1,002 sums of a row, subtracts them again and looks through one bin: a
-  chain of 8 cycles a step, which is among the gaps. 8 cycles are an assumption.
+  bytes an element, are read for each group of 32 outputs by ` + "`linear_…`" + `, and for 128 outputs by ` + "`staged_…`" + `, which serve
+  nine or more rows where they occupy two thirds of the multiprocessors. Rows are rounded up to 8, 16, 32 or multiples
+  of 64. Instructions are those of the hot loop alone.
+- Weights of 8, 6 and 4 bits take 1.06, 0.82, 0.58 (Q4_K) and 0.56 (Q4_0) bytes. Their kernels for up to eight rows read
+  the fragments of rows that are there. Of a Q4_0 file, the LM head is in Q6_K; of a Q4_K_M, also values and the last
+  product of the MLP in half of the layers.
+- One plane (` + "`--act-planes 1`" + `): the same, but rows' fragments have 2 bytes an element and are read for each block of
+  outputs of ` + "`single_…`" + `, 64, 128 or 192. A block has 16, 64, 128 or 256 rows, of which the device takes the most that
+  keep two thirds of the multiprocessors busy. An output is one chain over all inputs: with one row, what limits a step
+  is not bandwidth alone but the time from one product of a chain to the next, which is left out here.
+- Attention: keys and values are read once from memory, and once from L2 for every 64 queries (rows times the 4 heads of
+  a group). Tiles are whole: 16 queries. Each row of a tree reads half a chunk of 128 positions by itself. 4 operations
+  for each element of a head and position, in two planes. A chunk's sums, 130 numbers for each head and row, are written
+  and read. Instructions are those of the whole kernel with all its tiles. Gemma 2 9B has 42 layers with 16 heads of 256
+  elements and 8 of keys: each of its layers is taken as one without a window, and its soft caps are among the
+  instructions. Prefill and labelling see half of their positions on average.
+- Labelling: every weight is read, unpacked and read again; two planes double the products, but not those of attention,
+  which has two always.
+- Training: 6 operations for each weight of the head and 4 for each of the LM head, which does not learn. The head's
+  weights are read for outputs, for gradients of inputs and by AdamW; it and the products read and write f32 gradients,
+  weights and moments seven times in all. The LM head is read twice for a chunk of rows, 523 in f32 and 1024 in bf16;
+  logits or their gradients are read or written six times. A block of a product reads 128 rows and 128 columns for as
+  many results. Copies in bf16 are half of that, for factors that are read, rounded and written: weights by AdamW,
+  gradients of logits with the loss, the rest by a kernel. What lies between products is left out: the four rows say
+  what products ask for. What cuBLAS's products read from L2 is left out, too: its rate is that of whole products.
+- Attention of training, for one level of a tree: half of a sequence's positions on average; 4 operations for each
+  element of a head, line and key for the outputs, 6 for gradients of queries and 8 for those of keys and values. In f32
+  only its multiplications are counted, not the instructions around them.
+- torch.compile is expected to train about 60,000 positions of such a head a second in bf16, 68 ms for 4096. That is an
+  estimate, and not measured either.
+- Drawn tokens: logits are read twice, from L2. Instructions are those of all of ` + "`draw_bins`" + `, which does nearly all of
+  the work; those in double count twice, because a multiprocessor has half as many units for them. One thread adds the
+  1,002 sums of a row, subtracts them again and looks through one bin: a chain of 8 cycles a step, which is among the
+  gaps. 8 cycles are an assumption.
 - Left out: norms, top-k's selection, softmax of losses, quantisation of the grid over multiprocessors, and the host
   ([host time](../gpu.md#host-time)).
 `
