@@ -33,6 +33,19 @@ func TestAHeaderIsReadAsItWasWritten(t *testing.T) {
 	}
 }
 
+// What is written into a page keeps to internal/lint's length of lines.
+func TestLongLinesOfABlockAreBroken(t *testing.T) {
+	long := strings.TrimSpace(strings.Repeat("word ", 22))
+	row, code := "| "+strings.Repeat("cell ", 40)+"|\n", "    talf "+strings.Repeat("--flag ", 40)+"\n"
+	got, err := tables.ReplaceBlock(page, "one", long+" `code span` and more\n"+row+code)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if body, err := tables.Block(got, "one"); err != nil || body != long+"\n`code span` and more\n"+row+code {
+		t.Errorf("%v, %q", err, body)
+	}
+}
+
 const page = `# Page
 
 <!-- measured: one -->

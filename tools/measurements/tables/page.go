@@ -35,10 +35,11 @@ func (h *Header) String() string {
 		h.Date, h.Commit, h.Machine, h.Load, h.Took, strings.Join(h.Code, " "), h.Digest)
 }
 
-var headerForm = regexp.MustCompile("^Measured by `make measurements`, ([^,]+), commit ([0-9a-f]+), on ([^;]+);\nload average ([0-9.]+) before it began; took ([^.]+)\\. Code: `([^`]+)`, `([0-9a-f]+)`\\.\n")
+var headerForm = regexp.MustCompile("^Measured by `make measurements`, ([^,]+), commit ([0-9a-f]+), on ([^;]+); load average ([0-9.]+) before it began; took ([^.]+)\\. Code: `([^`]+)`, `([0-9a-f]+)`\\.$")
 
 func ParseHeader(block string) (*Header, error) {
-	m := headerForm.FindStringSubmatch(block)
+	paragraph, _, _ := strings.Cut(block, "\n\n")
+	m := headerForm.FindStringSubmatch(strings.Join(strings.Fields(paragraph), " ")) // lines end anywhere
 	if m == nil {
 		return nil, errors.New("want the header that make measurements writes")
 	}
@@ -73,7 +74,41 @@ func ReplaceBlock(page, name, body string) (string, error) {
 		return "", err
 	}
 	begin := fmt.Sprintf(blockBegin, name)
-	return strings.Replace(page, begin+old, begin+body, 1), nil
+	return strings.Replace(page, begin+old, begin+broken(body), 1), nil
+}
+
+// broken breaks lines of prose that are longer than internal/lint allows, between words that stand in no
+// code span.
+func broken(body string) string {
+	const most = 120
+	var out strings.Builder
+	for line := range strings.Lines(body) {
+		if strings.HasPrefix(line, "|") || strings.HasPrefix(line, "    ") || utf8.RuneCountInString(line) <= most {
+			out.WriteString(line)
+			continue
+		}
+		n, code := 0, ""
+		for _, word := range strings.Fields(line) {
+			if code += word; strings.Count(code, "`")%2 == 1 {
+				code += " "
+				continue
+			}
+			switch length := utf8.RuneCountInString(code); {
+			case n == 0:
+				n = length
+			case n+1+length > most:
+				out.WriteByte('\n')
+				n = length
+			default:
+				out.WriteByte(' ')
+				n += 1 + length
+			}
+			out.WriteString(code)
+			code = ""
+		}
+		out.WriteString(code + "\n")
+	}
+	return out.String()
 }
 
 var blockName = regexp.MustCompile(`(?m)^<!-- measured: ([a-z0-9-]+) -->$`)
