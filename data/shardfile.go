@@ -19,7 +19,7 @@ import (
 
 // A shardFile is a shard open for reading.
 //
-// A shard may come from a stranger. parquet-go reads its footer, after compact.Walk has gone
+// A shard may be untrusted. parquet-go reads its footer, after compact.Walk has gone
 // through it; the pages are read here (chunk.go). Before memory is allocated for a row
 // group, the counts of the footer are compared with each other, with the bytes that they
 // claim, and with MaxRowGroup. Only what the writer writes is accepted.

@@ -158,7 +158,7 @@ func llamaProgram(b *bench, formats []compute.DType) []result {
 	ops.SmoothL1(b.alloc(compute.F32, n), dx, x, dy, make([]float32, n), false, n)
 	put("SmoothL1", dx)
 	for levels := range 3 {
-		t := newThicket(b, []int{40, 3, 20}, levels, 4, 4, 2, 20)
+		t := newTreeBatch(b, []int{40, 3, 20}, levels, 4, 4, 2, 20)
 		rows := len(t.g.First)
 		q, k, v := t.buffers(b)
 		o, lse := b.alloc(compute.F32, rows, 80), b.alloc(compute.F32, rows, 4)

@@ -208,17 +208,17 @@ func swigluGrad(b *bench) {
 	b.gradient("dgu", b.read(d, 2*n*f), func() float64 { return weighted(swigluRef(g64, f), dy) }, g64, 1e-5)
 }
 
-// A thicket is TALF's geometry: sequences of positions on level 0 and width rows
+// A treeBatch is TALF's geometry: sequences of positions on level 0 and width rows
 // a position on each deeper level, random ancestors among those of the position.
-type thicket struct {
+type treeBatch struct {
 	heads, kvh, hd int
 	q              []float64 // of the last level
 	k, v           [][]float64
 	g              compute.TrainAttention
 }
 
-func newThicket(b *bench, seqs []int, levels, width, heads, kvh, hd int) *thicket {
-	t := &thicket{heads: heads, kvh: kvh, hd: hd}
+func newTreeBatch(b *bench, seqs []int, levels, width, heads, kvh, hd int) *treeBatch {
+	t := &treeBatch{heads: heads, kvh: kvh, hd: hd}
 	t.g = compute.TrainAttention{Heads: heads, KVHeads: kvh, HeadDim: hd, Anc: make([][]int32, levels)}
 	rows, first := 0, 0
 	for _, n := range seqs {
@@ -254,7 +254,7 @@ func newThicket(b *bench, seqs []int, levels, width, heads, kvh, hd int) *thicke
 }
 
 // reference computes o and lse.
-func (t *thicket) reference() (o, lse []float64) {
+func (t *treeBatch) reference() (o, lse []float64) {
 	rows := len(t.g.First)
 	o, lse = make([]float64, rows*t.heads*t.hd), make([]float64, rows*t.heads)
 	for r := range rows {
@@ -301,7 +301,7 @@ func narrow(x []float64) []float32 {
 	return y
 }
 
-func (t *thicket) buffers(b *bench) (q compute.Buffer, k, v []compute.Buffer) {
+func (t *treeBatch) buffers(b *bench) (q compute.Buffer, k, v []compute.Buffer) {
 	q = b.buffer(narrow(t.q), len(t.g.First), t.heads*t.hd)
 	for l := range t.k {
 		n := len(t.k[l]) / (t.kvh * t.hd)
@@ -314,7 +314,7 @@ func (t *thicket) buffers(b *bench) (q compute.Buffer, k, v []compute.Buffer) {
 func treeAttendAgrees(b *bench) {
 	for _, g := range slices.Concat(b.geometries(variation{}), wideGeometries[:1]) {
 		for levels := range 3 {
-			t := newThicket(b, []int{5, 1, 70}, levels, 4, g.heads, g.kvHeads, g.headDim)
+			t := newTreeBatch(b, []int{5, 1, 70}, levels, 4, g.heads, g.kvHeads, g.headDim)
 			rows := len(t.g.First)
 			q, k, v := t.buffers(b)
 			o, lse := b.alloc(compute.F32, rows, g.heads*g.headDim), b.alloc(compute.F32, rows, g.heads)
@@ -338,7 +338,7 @@ func treeAttendGrad(b *bench) {
 
 // treeGradAgrees compares the gradients of one level of texts of these lengths.
 func treeGradAgrees(b *bench, g geometry, texts []int, levels int) {
-	t := newThicket(b, texts, levels, 4, g.heads, g.kvHeads, g.headDim)
+	t := newTreeBatch(b, texts, levels, 4, g.heads, g.kvHeads, g.headDim)
 	rows := len(t.g.First)
 	size := rows * g.heads * g.headDim
 	q, k, v := t.buffers(b)

@@ -17,7 +17,7 @@ import (
 type countTask struct {
 	runs  []atomic.Int32
 	panic int
-	nap   time.Duration
+	pause time.Duration
 }
 
 func (t *countTask) run(_ *worker, part int) {
@@ -25,8 +25,8 @@ func (t *countTask) run(_ *worker, part int) {
 		panic("part of a task")
 	}
 	t.runs[part].Add(1)
-	if t.nap > 0 {
-		time.Sleep(t.nap)
+	if t.pause > 0 {
+		time.Sleep(t.pause)
 	}
 }
 
@@ -50,7 +50,7 @@ func TestPoolRunsEveryPartOnce(t *testing.T) {
 				time.Sleep(3 * spin) // long enough for the helpers to park
 			}
 			if round%60 == 1 {
-				task.nap = spin / 4 // keeps the helpers busy
+				task.pause = spin / 4 // keeps the helpers busy
 			}
 			p.run(nil, task, len(task.runs))
 			for i := range task.runs {
@@ -84,7 +84,7 @@ func TestPoolTakesTasksFromManyGoroutines(t *testing.T) {
 func TestPoolHandsAPanicToTheCallerAndContinues(t *testing.T) {
 	p := testPool(t, 3)
 	for part := range 12 {
-		task := &countTask{runs: make([]atomic.Int32, 12), panic: part, nap: time.Microsecond}
+		task := &countTask{runs: make([]atomic.Int32, 12), panic: part, pause: time.Microsecond}
 		func() {
 			defer func() {
 				if v, _ := recover().(string); !strings.Contains(v, "part of a task") {

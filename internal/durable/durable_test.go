@@ -41,7 +41,7 @@ func TestWriteFileReplacesOrLeavesAlone(t *testing.T) {
 	}
 }
 
-// A name that a stranger has put in a file's way is not followed.
+// A link that somebody else has put in a file's place is not followed.
 func TestALinkInTheWayIsNotFollowed(t *testing.T) {
 	dir := t.TempDir()
 	victim := filepath.Join(dir, "victim")

@@ -26,8 +26,8 @@ import (
 	"talf/text/tokenizer"
 )
 
-// A model's directory comes from a stranger, who may put a pipe that nobody writes to, or a link to
-// a device without an end, in the place of any of its files.
+// A model's directory is untrusted: any of its files may be a pipe without a writer, or a link to a
+// device without an end.
 func TestPipesAndDevicesAreRefused(t *testing.T) {
 	model := talftest.TinyModel(t, talftest.TinyConfig(), 1)
 	for _, c := range []struct {

@@ -41,7 +41,7 @@ func OpenMedusa(dir string) (*Medusa, error) {
 func (m *Medusa) String() string {
 	target := "unknown"
 	if m.Target != "" {
-		target = fmt.Sprintf("%.200q", m.Target) // it is a stranger's text
+		target = fmt.Sprintf("%.200q", m.Target) // untrusted text
 	}
 	var p page
 	p.printf("heads         %s\n", m.Path)

@@ -1,4 +1,4 @@
-// Package limits bounds what reading a stranger's file or text may cost.
+// Package limits bounds what reading an untrusted file or text may cost.
 //
 // The rule: nothing that an input asks for is allocated or computed before it is charged. What a
 // file says about its own sizes is compared with the bytes that it has; what a program in it

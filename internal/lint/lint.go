@@ -183,9 +183,9 @@ var Owners = map[string][]string{
 	"gonum.org/v1/plot":                 {"internal/plot"},
 }
 
-// Strangers never import each other, not even in tests: what one learns reaches the other only
+// Separate packages never import each other, not even in tests: what one learns reaches the other only
 // through a checkpoint.
-var Strangers = [][2]string{{"train/...", "infer/..."}}
+var Separate = [][2]string{{"train/...", "infer/..."}}
 
 // Violations returns one sentence for each import that breaks a rule.
 func Violations(pkgs []Package) []string {
@@ -216,7 +216,7 @@ func Violations(pkgs []Package) []string {
 				}
 			}
 			to, ok := strings.CutPrefix(imp, Module+"/")
-			for _, s := range Strangers {
+			for _, s := range Separate {
 				if ok && (matches(s[0], name) && matches(s[1], to) || matches(s[1], name) && matches(s[0], to)) {
 					bad = append(bad, fmt.Sprintf("%s imports %s: they must not know each other", name, to))
 				}

@@ -140,7 +140,7 @@ func TestTies(t *testing.T) {
 	quantised := &identity.Model{Spec: trained.Spec, Tensors: "cd", DerivedFrom: trained.Tensors}
 	other := &identity.Model{Spec: function().Spec, Tensors: trained.Tensors}
 	other.Spec["rope_theta"] = []byte("500000")
-	stranger := &identity.Model{Spec: trained.Spec, Tensors: "ef"}
+	unrelated := &identity.Model{Spec: trained.Spec, Tensors: "ef"}
 	for _, c := range []struct {
 		tie    identity.Tie
 		target *identity.Model
@@ -152,10 +152,10 @@ func TestTies(t *testing.T) {
 		{identity.To(trained), quantised, "", false},
 		{identity.To(quantised), trained, "", false},
 		{identity.To(trained), other, "rope_theta is 500000, it was trained with 10000", false},
-		{identity.To(trained), stranger, "the hash of the weights is ef, it was trained with abababababab", false},
+		{identity.To(trained), unrelated, "the hash of the weights is ef, it was trained with abababababab", false},
 		{identity.Tie{Origin: trained.Tensors}, quantised, "", true},
 		{identity.Tie{Origin: trained.Tensors}, other, "", true},
-		{identity.Tie{Origin: trained.Tensors}, stranger, "the hash of the weights is ef, it was trained with abababababab", true},
+		{identity.Tie{Origin: trained.Tensors}, unrelated, "the hash of the weights is ef, it was trained with abababababab", true},
 	} {
 		if got := c.tie.Against(c.target.Spec, c.target.Base()).Since("it was trained"); got != c.want {
 			t.Errorf("%v: %q, want %q", c.tie, got, c.want)

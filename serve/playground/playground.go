@@ -1,9 +1,9 @@
 // Package playground is the page of a server: chat and completions, the draft tree of every round
 // as it is accepted, two methods side by side, and the replay of trace files.
 //
-// The page is a few files that are part of the program, and it asks nobody but the server it came
+// The page is a few files that are part of the program, and it talks only to the server it came
 // from. Its headers forbid the rest: scripts and styles that are not those files, other origins,
-// and HTML made of strings, because tokens are a stranger's text. It is the same for everyone and
+// and HTML made of strings, because tokens are untrusted text. It is the same for everyone and
 // needs no key; the requests that it makes do.
 package playground
 

@@ -3,7 +3,7 @@
 // that does not know it gets system in its place.
 //
 // A chat template is a Jinja program that turns messages into the text a model was
-// trained on. It comes with the model, from strangers, and runs in a sandbox: it can
+// trained on. It comes with the model and is untrusted, so it runs in a sandbox: it can
 // reach only the conversation. The length of its source, its work, the values that it makes,
 // its output and its nesting are bounded by the constants of package limits, and a rendering
 // ends soon after its context.

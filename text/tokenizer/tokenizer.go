@@ -315,8 +315,8 @@ func (t *Tokenizer) fault(path string, err error) error {
 	return fmt.Errorf("%s: %s: %w", t.file, path, err)
 }
 
-// encodeMeter returns what the normalizers and pre-tokenizers may do with a text of n bytes. A
-// stranger's file says what they are, so encoding is bounded by the text.
+// encodeMeter returns what the normalizers and pre-tokenizers may do with a text of n bytes. An
+// untrusted file says what they are, so encoding is bounded by the text.
 func encodeMeter(n int) *limits.Meter {
 	return limits.NewMeter(context.Background(), limits.Budget{
 		Steps: limits.EncodeFloor + limits.EncodeSteps*int64(n),

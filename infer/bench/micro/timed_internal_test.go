@@ -8,9 +8,9 @@ import (
 	"talf/compute"
 )
 
-const nap = 2 * time.Millisecond
+const pause = 2 * time.Millisecond
 
-// A slow device takes a nap in every product and every attention.
+// A slow device pauses in every product and every attention.
 type slow struct{ compute.Device }
 
 func (slow) Queue() compute.Queue { return slowQueue{} }
@@ -20,16 +20,16 @@ type slowQueue struct{ compute.Queue }
 func (slowQueue) Abilities() compute.Abilities { return compute.Abilities{Peaks: slowPeaks{}} }
 
 func (slowQueue) Linear(_, _ compute.Buffer, _ *compute.Linear, _ compute.Epilogue, _ int) {
-	time.Sleep(nap)
+	time.Sleep(pause)
 }
 
 func (slowQueue) Attend(_, _ compute.Buffer, _ compute.KV, _ int, _ *compute.Attention, _ *compute.Step) {
-	time.Sleep(nap)
+	time.Sleep(pause)
 }
 
 type slowPeaks struct{ compute.Peaker }
 
-func (slowPeaks) LinearPeaks(_, _, _ compute.Buffer, _ *compute.Linear, _ int) { time.Sleep(nap) }
+func (slowPeaks) LinearPeaks(_, _, _ compute.Buffer, _ *compute.Linear, _ int) { time.Sleep(pause) }
 
 func TestEveryProductIsTimed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -39,9 +39,9 @@ func TestEveryProductIsTimed(t *testing.T) {
 			run            func()
 			linear, attend time.Duration
 		}{
-			"Linear":      {func() { q.Linear(nil, nil, nil, compute.Store, 1) }, nap, 0},
-			"LinearPeaks": {func() { q.Abilities().Peaks.LinearPeaks(nil, nil, nil, nil, 1) }, nap, 0},
-			"Attend":      {func() { q.Attend(nil, nil, nil, 0, nil, nil) }, 0, nap},
+			"Linear":      {func() { q.Linear(nil, nil, nil, compute.Store, 1) }, pause, 0},
+			"LinearPeaks": {func() { q.Abilities().Peaks.LinearPeaks(nil, nil, nil, nil, 1) }, pause, 0},
+			"Attend":      {func() { q.Attend(nil, nil, nil, 0, nil, nil) }, 0, pause},
 		} {
 			x.run()
 			if l, a := d.take(); l != x.linear || a != x.attend {

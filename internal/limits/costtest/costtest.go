@@ -25,7 +25,7 @@ type Bound struct {
 	Bytes uint64  // of the heap, above what was there before
 }
 
-// Default is the bound for every kind of file of strangers.
+// Default is the bound for every kind of untrusted file.
 var Default = Bound{Yards: 256, Bytes: 256 << 20}
 
 const (

@@ -53,7 +53,7 @@ type Runner struct {
 }
 
 // New returns the runner of models of one specification, nil for those without recurrent layers. States
-// count in the pool as as many blocks as they have bytes; kv is its store.
+// are charged to the pool by size, in blocks; kv is its store.
 func New(q compute.Queue, dev compute.Device, s *arch.Spec, pool *kvpool.Pool, kv compute.KVConfig) (*Runner, error) {
 	if s.Delta.Layers == nil {
 		return nil, nil

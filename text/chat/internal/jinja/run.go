@@ -7,7 +7,7 @@
 // Inside the package errors travel as panics, as in text/template; outside it they are
 // of type *Error.
 //
-// A template comes from strangers. Each text, list, dict and number that it makes is made by
+// A template is untrusted input. Each text, list, dict and number that it makes is made by
 // alloc.go, text.go, number.go or value.go, which charge the run's meter first; the other
 // files are written in terms of what those offer, and of Go's operations that take constant
 // time.

@@ -1,5 +1,5 @@
 // Package regex finds the matches of the regular expressions in tokenizer.json files, in time and
-// memory proportional to the text, whatever the pattern: a stranger's pattern cannot stall the
+// memory proportional to the text, whatever the pattern: an untrusted pattern cannot stall the
 // reader of a text.
 //
 // The dialect is the part of Ruby's (Oniguruma) that tokenizers use: sets, categories of Unicode,
