@@ -11,6 +11,7 @@ package checkpoints
 
 import (
 	"bytes"
+	"context"
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
@@ -377,7 +378,7 @@ func ParseManifest(b []byte) (*Manifest, error) {
 
 // Verify reads all files of a checkpoint, or only the named ones, and reports the
 // first that is missing or differs from what was written.
-func (m *Manifest) Verify(dir string, only ...string) error {
+func (m *Manifest) Verify(ctx context.Context, dir string, only ...string) error {
 	if len(only) == 0 {
 		only = slices.Sorted(maps.Keys(m.Files))
 	}
@@ -395,7 +396,7 @@ func (m *Manifest) Verify(dir string, only ...string) error {
 			return fmt.Errorf("checkpoint: %w", err)
 		}
 		h := sha256.New()
-		n, err := io.Copy(h, f)
+		n, err := io.Copy(durable.Until(ctx, h), f)
 		if err := errors.Join(err, f.Close()); err != nil {
 			return fmt.Errorf("checkpoint %s: %w", path, err)
 		}
@@ -427,7 +428,7 @@ var ErrDamaged = errors.New("the checkpoint is damaged")
 // Open opens a checkpoint to continue training from, and checks every byte. If files are missing or
 // differ from what was written, the error wraps ErrDamaged. A checkpoint of a later release is not
 // damaged.
-func Open(dir string) (*State, error) {
+func Open(ctx context.Context, dir string) (*State, error) {
 	m, err := ReadManifest(dir)
 	var number syscall.Errno
 	if err != nil && !errors.As(err, &number) && !errors.Is(err, errLater) { // it was read
@@ -442,7 +443,7 @@ func Open(dir string) (*State, error) {
 	if _, ok := m.Files[StateFile]; !ok {
 		return nil, fmt.Errorf("%s: no %s: a checkpoint without trainer state cannot be continued", dir, StateFile)
 	}
-	if err := m.Verify(dir); err != nil {
+	if err := m.Verify(ctx, dir); err != nil {
 		return nil, err
 	}
 	s := &State{Dir: dir, Manifest: m}

@@ -72,7 +72,7 @@ func TestASavedCheckpointOpensWithItsContents(t *testing.T) {
 			t.Errorf("Find(%s) = %s, %v", p, got, err)
 		}
 	}
-	st, err := Open(dir)
+	st, err := Open(t.Context(), dir)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -149,7 +149,7 @@ func TestHalfWrittenCheckpointsAreIgnoredAndRemoved(t *testing.T) {
 	c := sample(1)
 	c.State = []byte(`{"step":2}`)
 	save(t, s, c)
-	st, err := Open(good)
+	st, err := Open(t.Context(), good)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -177,7 +177,7 @@ func TestAFullDiskLeavesThePreviousCheckpoint(t *testing.T) {
 				t.Fatalf("%d bytes: %v", room, err)
 			}
 			latestIs(t, s, good)
-			st, err := Open(good)
+			st, err := Open(t.Context(), good)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -246,7 +246,7 @@ func TestDamageIsReportedWithFileAndExpectation(t *testing.T) {
 					t.Fatal(err)
 				}
 			}
-			_, err := Open(dir)
+			_, err := Open(t.Context(), dir)
 			if err == nil || !strings.Contains(err.Error(), c.want) || !strings.Contains(err.Error(), c.file) {
 				t.Errorf("error %v, want %q and %q in it", err, c.want, c.file)
 			}

@@ -26,7 +26,7 @@ func TestAHeadIsImportedWholeOrNotAtAll(t *testing.T) {
 	_, m := target(t, modeltest.Default())
 	d := openDraft(t, writeHead(t, m, nil, embedOf(t, m)))
 	to := filepath.Join(disk, "head")
-	if err := d.SaveHead(to, identity.Tie{}); !errors.Is(err, syscall.ENOSPC) {
+	if err := d.SaveHead(t.Context(), to, identity.Tie{}); !errors.Is(err, syscall.ENOSPC) {
 		t.Fatalf("%v, want ENOSPC", err)
 	}
 	if es, err := os.ReadDir(disk); err != nil || len(es) > 0 {
@@ -35,7 +35,7 @@ func TestAHeadIsImportedWholeOrNotAtAll(t *testing.T) {
 	if err := syscall.Mount("", disk, "", syscall.MS_REMOUNT, "size=4m"); err != nil {
 		t.Fatal(err)
 	}
-	if err := d.SaveHead(to, identity.Tie{}); err != nil {
+	if err := d.SaveHead(t.Context(), to, identity.Tie{}); err != nil {
 		t.Error(err)
 	}
 }

@@ -1,6 +1,7 @@
 package checkpoints
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -159,7 +160,7 @@ func IsForeign(dir string) bool {
 
 // Load loads the head for target, in whatever layout its files are. The head closes them.
 func (d *Draft) Load(target *model.Model, opt head.Options) (*head.Head, error) {
-	ts, err := d.weights()
+	ts, err := d.weights(context.Background())
 	if err != nil {
 		return nil, err
 	}
@@ -172,8 +173,8 @@ func (d *Draft) Load(target *model.Model, opt head.Options) (*head.Head, error) 
 }
 
 // weights returns all tensors, also the draft vocabulary's, as talf's own heads have them.
-func (d *Draft) weights() ([]safetensors.Tensor, error) {
-	ts, err := asType(d.Tensors, "")
+func (d *Draft) weights(ctx context.Context) ([]safetensors.Tensor, error) {
+	ts, err := asType(ctx, d.Tensors, "")
 	return append(ts, draftvocab.Tensors(d.Vocab, d.Spec.Vocab)...), err
 }
 
@@ -434,34 +435,33 @@ func zero(t *safetensors.Tensor) bool {
 
 // SaveHead writes d to the new or empty directory dir in the format of talf's own
 // heads, tied to target. The zero Tie keeps the existing one.
-func (d *Draft) SaveHead(dir string, target identity.Tie) error {
+func (d *Draft) SaveHead(ctx context.Context, dir string, target identity.Tie) error {
 	if !target.Known() {
 		target = d.Target
 	}
-	ts, err := d.weights()
+	ts, err := d.weights(ctx)
 	if err != nil {
 		return err
 	}
-	return head.Write(dir, d.Spec, target, ts...)
+	return head.Write(ctx, dir, d.Spec, target, ts...)
 }
 
 // asType converts floating-point tensors to dtype, "F32" or "BF16". With "" it converts
-// only F64, to F32. Other tensors are unchanged.
-func asType(ts []safetensors.Tensor, dtype string) ([]safetensors.Tensor, error) {
+// only F64, to F32. Other tensors are unchanged. It ends soon after ctx does.
+func asType(ctx context.Context, ts []safetensors.Tensor, dtype string) ([]safetensors.Tensor, error) {
 	out := slices.Clone(ts)
 	for i, t := range ts {
 		to := dtype
 		if _, ok := floats[t.DType]; !ok || to == t.DType || to == "" && t.DType != "F64" {
 			continue
 		}
-		x, err := t.Float32s()
-		if err != nil {
-			return nil, err
-		}
+		encode := safetensors.F32
 		if to == "BF16" {
-			out[i] = safetensors.BF16(t.Name, x, t.Shape...)
-		} else {
-			out[i] = safetensors.F32(t.Name, x, t.Shape...)
+			encode = safetensors.BF16
+		}
+		var err error
+		if out[i], err = safetensors.Convert(ctx, t, encode); err != nil {
+			return nil, err
 		}
 	}
 	return out, nil

@@ -70,7 +70,7 @@ func writeHead(t testing.TB, m *model.Model, change func(*arch.Spec), more ...sa
 			binary.LittleEndian.PutUint32(ts[i].Data, math.Float32bits(0.25))
 		}
 	}
-	if err := head.Write(dir, s, identity.To(m.Identity()), append(ts, more...)...); err != nil {
+	if err := head.Write(t.Context(), dir, s, identity.To(m.Identity()), append(ts, more...)...); err != nil {
 		t.Fatal(err)
 	}
 	return dir
@@ -89,7 +89,7 @@ func openDraft(t testing.TB, dir string) *Draft {
 func export(t testing.TB, d *Draft, c ExportConfig) (string, *Exported) {
 	t.Helper()
 	out := filepath.Join(t.TempDir(), "out")
-	r, err := d.Export(out, c)
+	r, err := d.Export(t.Context(), out, c)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -166,7 +166,7 @@ func TestEveryFormatRoundTrips(t *testing.T) {
 				t.Errorf("%s: target %v", f.Name, back.Target)
 			}
 			again := filepath.Join(t.TempDir(), "again")
-			if err := back.SaveHead(again, identity.To(m.Identity())); err != nil {
+			if err := back.SaveHead(t.Context(), again, identity.To(m.Identity())); err != nil {
 				t.Fatal(err)
 			}
 			h, err := LoadHead(again, m, head.Default())
@@ -302,7 +302,7 @@ func TestARefusalIsPredictedAndExplained(t *testing.T) {
 				t.Errorf("predicted %v, want %s: %q", problems, c.grade, c.want)
 			}
 			out := filepath.Join(t.TempDir(), "out")
-			if _, err := d.Export(out, conf); (err == nil) != (c.grade == "") || err != nil && !strings.Contains(err.Error(), c.want) {
+			if _, err := d.Export(t.Context(), out, conf); (err == nil) != (c.grade == "") || err != nil && !strings.Contains(err.Error(), c.want) {
 				t.Errorf("export: %v", err)
 			}
 			if c.grade == "" {
@@ -316,7 +316,7 @@ func TestARefusalIsPredictedAndExplained(t *testing.T) {
 				t.Error("something was written anyway")
 			}
 			conf.Force = true
-			if _, err := d.Export(out, conf); err != nil {
+			if _, err := d.Export(t.Context(), out, conf); err != nil {
 				t.Errorf("forced: %v", err)
 			}
 		})
@@ -582,7 +582,7 @@ func FuzzOpenDraft(f *testing.F) {
 			if _, err := d.Problems(c); err != nil {
 				t.Error(err)
 			}
-			_, _ = d.Export(filepath.Join(t.TempDir(), "out"), c) // an error or not, no panic
+			_, _ = d.Export(t.Context(), filepath.Join(t.TempDir(), "out"), c) // an error or not, no panic
 		}
 	})
 }
@@ -620,7 +620,7 @@ func TestAnEmbeddingOfIntegersIsRefused(t *testing.T) {
 	e.DType = "I8"
 	c := DefaultExport()
 	c.DType, c.Embed, c.Target, c.TargetName, c.TargetClasses = "BF16", &e, m.Spec(), "org/model", []string{"LlamaForCausalLM"}
-	if _, err := openDraft(t, writeHead(t, m, nil)).Export(filepath.Join(t.TempDir(), "out"), c); err == nil || !strings.Contains(err.Error(), "embedding") {
+	if _, err := openDraft(t, writeHead(t, m, nil)).Export(t.Context(), filepath.Join(t.TempDir(), "out"), c); err == nil || !strings.Contains(err.Error(), "embedding") {
 		t.Errorf("error %v, want one about the embedding", err)
 	}
 }

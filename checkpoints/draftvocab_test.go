@@ -71,7 +71,7 @@ func TestADraftVocabularyIsExported(t *testing.T) {
 			t.Errorf("loaded without import: %v", err)
 		}
 		again := filepath.Join(t.TempDir(), "again")
-		if err := back.SaveHead(again, identity.Tie{}); err != nil {
+		if err := back.SaveHead(t.Context(), again, identity.Tie{}); err != nil {
 			t.Fatal(err)
 		}
 		h, err := LoadHead(again, m, head.Default())
@@ -89,7 +89,7 @@ func TestADraftVocabularyIsExported(t *testing.T) {
 	for _, f := range []string{"eagle", "vllm", "speculators"} {
 		c := DefaultExport()
 		c.Format, c.TargetName, c.Target = f, "x/y", m.Spec()
-		if _, err := d.Export(filepath.Join(t.TempDir(), "o"), c); err == nil || !strings.Contains(err.Error(), "no draft vocabularies") || !strings.Contains(err.Error(), "all 97 tokens, of which this head knows 6") {
+		if _, err := d.Export(t.Context(), filepath.Join(t.TempDir(), "o"), c); err == nil || !strings.Contains(err.Error(), "no draft vocabularies") || !strings.Contains(err.Error(), "all 97 tokens, of which this head knows 6") {
 			t.Errorf("%s: %v", f, err)
 		}
 		c.Force = true

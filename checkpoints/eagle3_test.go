@@ -118,7 +118,7 @@ func TestEagle3HeadsAreTheSameInEveryLayout(t *testing.T) {
 			defer tgt.Close()
 			writeTokenizer(t, targetDir, m.Spec().Vocab)
 			own := filepath.Join(t.TempDir(), "own")
-			if _, err := other.Import(own, tgt, false); err != nil {
+			if _, err := other.Import(t.Context(), own, tgt, false); err != nil {
 				t.Fatal(err)
 			}
 			if got := loadDrafted(t, own, m); !slices.Equal(got, want) {
@@ -127,17 +127,17 @@ func TestEagle3HeadsAreTheSameInEveryLayout(t *testing.T) {
 			for _, f := range Formats() {
 				c := DefaultExport()
 				c.Format = f.Name
-				if err := c.For(d, tgt); err != nil {
+				if err := c.For(t.Context(), d, tgt); err != nil {
 					t.Fatal(err)
 				}
 				out := filepath.Join(t.TempDir(), f.Name)
-				_, err := d.Export(out, c)
+				_, err := d.Export(t.Context(), out, c)
 				if part := problems[f.Name]; part != "" {
 					if err == nil || !strings.Contains(err.Error(), part) {
 						t.Errorf("%s: %v, want %q", f.Name, err, part)
 					}
 					c.Force = true
-					if _, err = d.Export(out, c); f.file != nil && err != nil {
+					if _, err = d.Export(t.Context(), out, c); f.file != nil && err != nil {
 						continue // what has no place in a file has none by force
 					}
 				}
@@ -196,7 +196,7 @@ func TestWrittenTapsAreBoundariesAndPathsAbsolute(t *testing.T) {
 			}
 			c := DefaultExport()
 			c.Format, c.Force, c.TargetName = f.Name, true, name
-			if err := c.For(d, tgt); err != nil {
+			if err := c.For(t.Context(), d, tgt); err != nil {
 				t.Fatal(err)
 			}
 			out, r := export(t, d, c)
@@ -293,7 +293,7 @@ func TestExportsHaveAModelCard(t *testing.T) {
 	}, Config: spec, Weights: own.Tensors}); err != nil {
 		t.Fatal(err)
 	}
-	trained, err := FindDraft(s.Dir())
+	trained, err := FindDraft(t.Context(), s.Dir())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -368,7 +368,7 @@ func TestTheTargetsLMHeadIsWrittenWhereReadersNeedIt(t *testing.T) {
 	d.drop("lm_head.weight")
 	d.Spec.Eagle3.TargetLMHead = true
 	own := filepath.Join(t.TempDir(), "own")
-	if err := d.SaveHead(own, identity.Tie{}); err != nil {
+	if err := d.SaveHead(t.Context(), own, identity.Tie{}); err != nil {
 		t.Fatal(err)
 	}
 	want := loadDrafted(t, own, m)
@@ -376,14 +376,14 @@ func TestTheTargetsLMHeadIsWrittenWhereReadersNeedIt(t *testing.T) {
 	for _, f := range []string{"sglang", "vllm"} {
 		c := DefaultExport()
 		c.Format = f
-		if _, err := without.Export(filepath.Join(t.TempDir(), "x"), c); err == nil || !strings.Contains(err.Error(), "lm_head.weight is missing") {
+		if _, err := without.Export(t.Context(), filepath.Join(t.TempDir(), "x"), c); err == nil || !strings.Contains(err.Error(), "lm_head.weight is missing") {
 			t.Errorf("%s: %v", f, err)
 		}
 		tgt, err := OpenTarget(dir)
 		if err != nil {
 			t.Fatal(err)
 		}
-		if err := c.For(without, tgt); err != nil {
+		if err := c.For(t.Context(), without, tgt); err != nil {
 			t.Fatal(err)
 		}
 		out, _ := export(t, without, c)

@@ -1,6 +1,7 @@
 package checkpoints
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -148,8 +149,9 @@ func (d *Draft) Problems(c ExportConfig) ([]Problem, error) {
 }
 
 // Export writes d to the new or empty directory out as specified by c. Unless forced,
-// it refuses to write a head that the format's reader would refuse or misread.
-func (d *Draft) Export(out string, c ExportConfig) (*Exported, error) {
+// it refuses to write a head that the format's reader would refuse or misread. If ctx ends before
+// it is done, nothing is left.
+func (d *Draft) Export(ctx context.Context, out string, c ExportConfig) (*Exported, error) {
 	if err := c.Validate(); err != nil {
 		return nil, err
 	}
@@ -173,7 +175,7 @@ func (d *Draft) Export(out string, c ExportConfig) (*Exported, error) {
 	if len(bad) > 0 && !c.Force {
 		return nil, fmt.Errorf("export %s as %s: %w", d.Dir, f.Name, errors.Join(bad...))
 	}
-	ts, err := asType(d.Tensors, c.DType)
+	ts, err := asType(ctx, d.Tensors, c.DType)
 	if err != nil {
 		return nil, fmt.Errorf("export %s: %w", d.Dir, err)
 	}
@@ -181,17 +183,17 @@ func (d *Draft) Export(out string, c ExportConfig) (*Exported, error) {
 		if _, ok := floats[c.Embed.DType]; !ok {
 			return nil, fmt.Errorf("export %s: the target's embedding is %s, want F32, F16, BF16 or F64", d.Dir, c.Embed.DType)
 		}
-		e, err := asType([]safetensors.Tensor{*c.Embed}, c.DType)
+		e, err := asType(ctx, []safetensors.Tensor{*c.Embed}, c.DType)
 		if err != nil {
 			return nil, fmt.Errorf("export %s: the target's embedding: %w", d.Dir, err)
 		}
 		c.Embed = &e[0]
 	}
-	if ts, err = d.withLMHead(&c, ts); err != nil {
+	if ts, err = d.withLMHead(ctx, &c, ts); err != nil {
 		return nil, fmt.Errorf("export %s: %w", d.Dir, err)
 	}
 	if f.file != nil {
-		return d.exportFile(out, f, &c, ts, problems)
+		return d.exportFile(ctx, out, f, &c, ts, problems)
 	}
 	var conf map[string]any
 	raw, err := head.Config(d.Spec)
@@ -228,7 +230,7 @@ func (d *Draft) Export(out string, c ExportConfig) (*Exported, error) {
 	if c.Torch {
 		parts = append(parts, part{TorchFile, func(w io.Writer) error { return torchfile.Write(w, ts...) }})
 	}
-	return r.write(append(parts, textPart(CardFile, card), part{ConfigFile, func(w io.Writer) error {
+	return r.write(ctx, append(parts, textPart(CardFile, card), part{ConfigFile, func(w io.Writer) error {
 		b, err := json.MarshalIndent(conf, "", "  ")
 		if err == nil {
 			_, err = w.Write(append(b, '\n'))
@@ -249,11 +251,11 @@ func textPart(name string, b []byte) part {
 
 // write writes the parts to the directory r.Out. The last one is that without which the directory
 // is not a head.
-func (r *Exported) write(parts []part) (*Exported, error) {
+func (r *Exported) write(ctx context.Context, parts []part) (*Exported, error) {
 	files, err := durable.NewDir(r.Out)
 	for _, p := range parts {
 		if err == nil {
-			err = files.Write(p.name, p.fill)
+			err = files.Write(p.name, func(w io.Writer) error { return p.fill(durable.Until(ctx, w)) })
 		}
 	}
 	if err == nil {
@@ -280,7 +282,7 @@ func (d *Draft) withEmbed(c *ExportConfig, ts []safetensors.Tensor) []safetensor
 
 // withLMHead adds the rows of the target's LM head that an EAGLE-3 head with a draft
 // vocabulary uses, if the head has no LM head of its own: readers use all rows or none.
-func (d *Draft) withLMHead(c *ExportConfig, ts []safetensors.Tensor) ([]safetensors.Tensor, error) {
+func (d *Draft) withLMHead(ctx context.Context, c *ExportConfig, ts []safetensors.Tensor) ([]safetensors.Tensor, error) {
 	if !d.Spec.Eagle3.TargetLMHead || d.Vocab == nil || c.LMHead == nil {
 		return ts, nil
 	}
@@ -293,7 +295,7 @@ func (d *Draft) withLMHead(c *ExportConfig, ts []safetensors.Tensor) ([]safetens
 	if _, ok := floats[l.DType]; !ok {
 		return nil, fmt.Errorf("the target's LM head is %s, want F32, F16, BF16 or F64", l.DType)
 	}
-	out, err := asType([]safetensors.Tensor{rows}, c.DType)
+	out, err := asType(ctx, []safetensors.Tensor{rows}, c.DType)
 	return append(slices.Clone(ts), out...), err
 }
 

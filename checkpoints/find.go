@@ -2,6 +2,7 @@ package checkpoints
 
 import (
 	"cmp"
+	"context"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -137,7 +138,7 @@ func loadHead(dir string, ours bool, target *model.Model, opt head.Options) (*he
 		}
 		opt.Warn = nil // told
 		// The trainer's own files may have been deleted: using a head does not need them.
-		if err := m.Verify(dir, ConfigFile, WeightsFile); err != nil {
+		if err := m.Verify(context.Background(), dir, ConfigFile, WeightsFile); err != nil {
 			return nil, err
 		}
 	} else if ours { // it is being removed

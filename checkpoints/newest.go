@@ -1,6 +1,7 @@
 package checkpoints
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -19,7 +20,7 @@ const damagedPrefix = "damaged-"
 // If checkpoints are damaged, it opens the newest that is not, sets the damaged ones aside, which
 // keeps them from being taken for the newest again, and calls warn with a sentence on each. If all
 // are damaged, it returns the error of the newest and changes nothing.
-func (s *Store) OpenNewest(warn func(string)) (*State, error) {
+func (s *Store) OpenNewest(ctx context.Context, warn func(string)) (*State, error) {
 	if err := s.sweep(); err != nil {
 		return nil, fmt.Errorf("checkpoints: %w", err)
 	}
@@ -29,7 +30,7 @@ func (s *Store) OpenNewest(warn func(string)) (*State, error) {
 	}
 	var damage []error // of the newest checkpoints, newest first
 	for _, dir := range slices.Backward(whole) {
-		st, err := Open(dir)
+		st, err := Open(ctx, dir)
 		if errors.Is(err, ErrDamaged) {
 			damage = append(damage, err)
 			continue

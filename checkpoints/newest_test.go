@@ -46,7 +46,7 @@ func TestADamagedCheckpointFallsBackToTheNewestGoodOne(t *testing.T) {
 				}
 			}
 			var warnings []string
-			st, err := s.OpenNewest(func(w string) { warnings = append(warnings, w) })
+			st, err := s.OpenNewest(t.Context(), func(w string) { warnings = append(warnings, w) })
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -86,7 +86,7 @@ func TestWithoutAGoodCheckpointNothingIsChanged(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	st, err := s.OpenNewest(func(w string) { t.Errorf("a warning: %s", w) })
+	st, err := s.OpenNewest(t.Context(), func(w string) { t.Errorf("a warning: %s", w) })
 	if st != nil || !errors.Is(err, ErrDamaged) || !strings.Contains(err.Error(), filepath.Join(dirs[1], WeightsFile)) || !strings.Contains(err.Error(), "begin anew") {
 		t.Errorf("%v, %v, want what is wrong with the newest", st, err)
 	}
@@ -107,7 +107,7 @@ func TestACheckpointThatCannotBeReadIsNotDamaged(t *testing.T) {
 			}
 			return nil
 		})
-		_, err := s.OpenNewest(func(w string) { t.Errorf("a warning: %s", w) })
+		_, err := s.OpenNewest(t.Context(), func(w string) { t.Errorf("a warning: %s", w) })
 		stop()
 		if errors.Is(err, ErrDamaged) || !errors.Is(err, syscall.EMFILE) || !strings.Contains(err.Error(), file) {
 			t.Errorf("%s: %v, want EMFILE and the file", file, err)
@@ -166,7 +166,7 @@ func TestReadersAndARunInProgress(t *testing.T) {
 		default:
 		}
 		err := Read(s.Dir(), func(dir string) error {
-			st, err := Open(dir)
+			st, err := Open(t.Context(), dir)
 			if err != nil {
 				return err
 			}
@@ -201,7 +201,7 @@ func TestACheckpointOfALaterReleaseIsLeftWhereItIs(t *testing.T) {
 	if err := os.WriteFile(path, []byte(later), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	st, err := s.OpenNewest(func(w string) { t.Errorf("warned: %s", w) })
+	st, err := s.OpenNewest(t.Context(), func(w string) { t.Errorf("warned: %s", w) })
 	if err == nil {
 		t.Errorf("opened %s, want an error", st.Dir)
 		_ = st.Close()

@@ -1,6 +1,7 @@
 package checkpoints
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -12,6 +13,7 @@ import (
 	"talf/internal/limits"
 	"talf/model"
 	"talf/model/arch"
+	"talf/model/ggml"
 	"talf/model/gguf"
 	"talf/model/identity"
 	"talf/model/safetensors"
@@ -64,16 +66,16 @@ func (t *Target) Identity() (*identity.Model, error) {
 
 // Embed returns the embedding, of shape [vocabulary][hidden], as float32 if it is in blocks of a
 // GGUF file. It is valid until Close.
-func (t *Target) Embed() (safetensors.Tensor, error) {
-	return t.plain(arch.Embed)
+func (t *Target) Embed(ctx context.Context) (safetensors.Tensor, error) {
+	return t.plain(ctx, arch.Embed)
 }
 
-func (t *Target) plain(role arch.Role) (safetensors.Tensor, error) {
+func (t *Target) plain(ctx context.Context, role arch.Role) (safetensors.Tensor, error) {
 	x, err := t.set.Get(t.Spec.Weight(role, 0))
-	if err != nil {
+	if err != nil || ggml.Blocks(x.DType) == nil {
 		return x, err
 	}
-	return x.Plain()
+	return safetensors.Convert(ctx, x, safetensors.F32)
 }
 
 // Fits refuses a head for a target of different sizes.
@@ -91,12 +93,12 @@ func (t *Target) Fits(d *Draft) error {
 
 // For sets c to export d for the target t: t's rope is compared with the one that the
 // reader would use, and t's embedding is added to a head that has none. The embedding
-// is valid until t is closed.
-func (c *ExportConfig) For(d *Draft, t *Target) error {
+// is valid until t is closed. For ends soon after ctx does.
+func (c *ExportConfig) For(ctx context.Context, d *Draft, t *Target) error {
 	if err := t.Fits(d); err != nil {
 		return err
 	}
-	e, err := t.Embed()
+	e, err := t.Embed(ctx)
 	if err != nil {
 		return err
 	}
@@ -104,7 +106,7 @@ func (c *ExportConfig) For(d *Draft, t *Target) error {
 	if t.Spec.Tied {
 		role = arch.Embed
 	}
-	l, err := t.plain(role)
+	l, err := t.plain(ctx, role)
 	if err != nil {
 		return err
 	}
@@ -133,16 +135,16 @@ func (c *ExportConfig) resolve() error {
 
 // FindDraft opens the draft head that a user means by path: a directory that OpenDraft
 // reads, or a talf checkpoint that Find finds, whose files are compared with its
-// manifest.
-func FindDraft(path string) (d *Draft, err error) {
+// manifest. It ends soon after ctx does.
+func FindDraft(ctx context.Context, path string) (d *Draft, err error) {
 	err = Read(path, func(dir string) error {
-		d, err = findDraft(dir)
+		d, err = findDraft(ctx, dir)
 		return err
 	})
 	return d, err
 }
 
-func findDraft(dir string) (*Draft, error) {
+func findDraft(ctx context.Context, dir string) (*Draft, error) {
 	m, err := ReadManifest(dir)
 	if err != nil {
 		return nil, err
@@ -151,7 +153,7 @@ func findDraft(dir string) (*Draft, error) {
 		if m.Kind != KindHead {
 			return nil, fmt.Errorf("%s: a language model, want a draft head", dir)
 		}
-		if err := m.Verify(dir, ConfigFile, WeightsFile); err != nil {
+		if err := m.Verify(ctx, dir, ConfigFile, WeightsFile); err != nil {
 			return nil, err
 		}
 	}
@@ -178,8 +180,8 @@ func (e *TiedError) Error() string {
 
 // Import writes d to the new or empty directory out in the format of talf's own heads.
 // A target, if not nil, must have the head's sizes, and the head is tied to it. A head that
-// is tied to another is refused with a *TiedError unless forced.
-func (d *Draft) Import(out string, t *Target, force bool) (*Imported, error) {
+// is tied to another is refused with a *TiedError unless forced. It ends soon after ctx does, and leaves nothing then.
+func (d *Draft) Import(ctx context.Context, out string, t *Target, force bool) (*Imported, error) {
 	tie := d.Target
 	if t != nil {
 		if err := t.Fits(d); err != nil {
@@ -194,7 +196,7 @@ func (d *Draft) Import(out string, t *Target, force bool) (*Imported, error) {
 			return nil, fmt.Errorf("%s: %w", d.Dir, &TiedError{diff})
 		}
 	}
-	if err := d.SaveHead(out, tie); err != nil {
+	if err := d.SaveHead(ctx, out, tie); err != nil {
 		return nil, err
 	}
 	r := &Imported{Out: out, Layout: d.Layout, File: d.File, Tensors: len(d.Tensors), Target: tie.Origin, Notes: d.Notes}

@@ -49,7 +49,7 @@ func TestAnImportedHeadIsTiedToItsTarget(t *testing.T) {
 	out := func() string { return filepath.Join(t.TempDir(), "out") }
 
 	var tied *TiedError
-	if _, err := d.Import(out(), other, false); !errors.As(err, &tied) || len(tied.Differences) != 1 || !strings.Contains(err.Error(), d.Dir) {
+	if _, err := d.Import(t.Context(), out(), other, false); !errors.As(err, &tied) || len(tied.Differences) != 1 || !strings.Contains(err.Error(), d.Dir) {
 		t.Errorf("another target: %v", err)
 	}
 	for _, c := range []struct {
@@ -58,7 +58,7 @@ func TestAnImportedHeadIsTiedToItsTarget(t *testing.T) {
 		want  *identity.Model
 	}{{nil, false, m.Identity()}, {own, false, m.Identity()}, {other, true, identityOf(t, other)}} {
 		to := out()
-		r, err := d.Import(to, c.t, c.force)
+		r, err := d.Import(t.Context(), to, c.t, c.force)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -87,12 +87,12 @@ func TestATargetOfOtherSizesIsRefused(t *testing.T) {
 		}
 		x := openTarget(t, dir)
 		var e ExportConfig
-		for _, err := range []error{x.Fits(d), e.For(d, x)} {
+		for _, err := range []error{x.Fits(d), e.For(t.Context(), d, x)} {
 			if err == nil || !strings.Contains(err.Error(), fmt.Sprintf("has %d and %d", c.Hidden, c.Vocab)) {
 				t.Errorf("another %s: %v", name, err)
 			}
 		}
-		if _, err := d.Import(filepath.Join(t.TempDir(), "out"), x, true); err == nil {
+		if _, err := d.Import(t.Context(), filepath.Join(t.TempDir(), "out"), x, true); err == nil {
 			t.Errorf("another %s: imported", name)
 		}
 	}
@@ -106,7 +106,7 @@ func TestAnExportUsesTheEmbeddingOfItsTarget(t *testing.T) {
 	if err != nil || len(r.Problems) == 0 || r.Problems[0].Grade != Refuses || !strings.HasPrefix(r.String(), "problem: EAGLE's loader would refuse it: ") {
 		t.Fatalf("without an embedding %v, %v", r, err)
 	}
-	if err := c.For(d, openTarget(t, dir)); err != nil {
+	if err := c.For(t.Context(), d, openTarget(t, dir)); err != nil {
 		t.Fatal(err)
 	}
 	if r, err = d.Predict(c); err != nil || slices.ContainsFunc(r.Problems, func(p Problem) bool { return p.Grade != Note }) || !strings.HasSuffix(r.String(), "no problems with the format eagle\n") {
@@ -124,7 +124,7 @@ func TestAnExportUsesTheEmbeddingOfItsTarget(t *testing.T) {
 func TestAPathIsAHeadOrRefused(t *testing.T) {
 	dir, m := target(t, modeltest.Default())
 	head := writeHead(t, m, func(s *arch.Spec) { s.FCBias = true })
-	d, err := FindDraft(head)
+	d, err := FindDraft(t.Context(), head)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -133,7 +133,7 @@ func TestAPathIsAHeadOrRefused(t *testing.T) {
 		t.Errorf("found %s", d.Dir)
 	}
 	for path, want := range map[string]string{dir: "not a draft head", t.TempDir(): "neither a config.json nor"} {
-		if _, err := FindDraft(path); err == nil || !strings.Contains(err.Error(), want) {
+		if _, err := FindDraft(t.Context(), path); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: %v, want %q", path, err, want)
 		}
 	}

@@ -1,6 +1,7 @@
 package checkpoints
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"maps"
@@ -63,7 +64,7 @@ func asGGUF(d *Draft, c *ExportConfig, ts []safetensors.Tensor) (string, *write.
 }
 
 // exportFile is Export for formats of one file.
-func (d *Draft) exportFile(out string, f Format, c *ExportConfig, ts []safetensors.Tensor, problems []Problem) (*Exported, error) {
+func (d *Draft) exportFile(ctx context.Context, out string, f Format, c *ExportConfig, ts []safetensors.Tensor, problems []Problem) (*Exported, error) {
 	var card []byte
 	name, one, err := f.file(d, c, ts)
 	if err == nil {
@@ -76,5 +77,5 @@ func (d *Draft) exportFile(out string, f Format, c *ExportConfig, ts []safetenso
 	for _, t := range one.Tensors {
 		r.Bytes += int64(len(t.Data))
 	}
-	return r.write([]part{textPart(CardFile, card), {name, one.Write}})
+	return r.write(ctx, []part{textPart(CardFile, card), {name, one.Write}})
 }

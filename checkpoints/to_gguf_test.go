@@ -66,16 +66,16 @@ func TestAHeadTakesTheTokenizerOfAGGUFTarget(t *testing.T) {
 	}
 	dir := filepath.Join(t.TempDir(), "head")
 	tie := identity.To(identityOf(t, tgt))
-	if err := head.Write(dir, s, tie, ts...); err != nil {
+	if err := head.Write(t.Context(), dir, s, tie, ts...); err != nil {
 		t.Fatal(err)
 	}
 	d := openDraft(t, dir)
 	c := DefaultExport()
 	c.Format, c.DraftTokens = FormatGGUF, 5
-	if err := c.For(d, tgt); err != nil {
+	if err := c.For(t.Context(), d, tgt); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := d.Export(filepath.Join(t.TempDir(), "out"), c); err == nil || !strings.Contains(err.Error(), "ids has 2, the state after the last layer") {
+	if _, err := d.Export(t.Context(), filepath.Join(t.TempDir(), "out"), c); err == nil || !strings.Contains(err.Error(), "ids has 2, the state after the last layer") {
 		t.Errorf("the last state of a llama: %v", err)
 	}
 	c.Force = true
@@ -88,7 +88,7 @@ func TestAHeadTakesTheTokenizerOfAGGUFTarget(t *testing.T) {
 		t.Fatal(err)
 	}
 	file := filepath.Join(out, "eagle3-BF16.gguf")
-	if _, err := FindDraft(out); err == nil || !strings.Contains(err.Error(), "a GGUF file, such as "+file) {
+	if _, err := FindDraft(t.Context(), out); err == nil || !strings.Contains(err.Error(), "a GGUF file, such as "+file) {
 		t.Errorf("the file's directory: %v, want an error that names the file", err)
 	}
 	got, err := gguf.Tokenizer(file)
@@ -132,7 +132,7 @@ func TestWhatAFileOfLlamaCppCannotHoldIsNamed(t *testing.T) {
 		conf := DefaultExport()
 		conf.Format = FormatGGUF
 		if c.target != nil {
-			if err := conf.For(c.d, c.target); err != nil {
+			if err := conf.For(t.Context(), c.d, c.target); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -142,7 +142,7 @@ func TestWhatAFileOfLlamaCppCannotHoldIsNamed(t *testing.T) {
 		}
 		for _, conf.Force = range []bool{false, true} {
 			out := filepath.Join(t.TempDir(), "out")
-			if _, err := c.d.Export(out, conf); err == nil || !strings.Contains(err.Error(), "as gguf") {
+			if _, err := c.d.Export(t.Context(), out, conf); err == nil || !strings.Contains(err.Error(), "as gguf") {
 				t.Errorf("%s, forced %t: %v", what, conf.Force, err)
 			}
 			if _, err := os.Stat(out); err == nil {

@@ -45,7 +45,7 @@ func TestAModelIsExportedWholeOrNotAtAll(t *testing.T) {
 	if _, err := LM(context.Background(), cfg, job); err != nil {
 		t.Fatal(err)
 	}
-	err := exportlm.Export(out, to, false)
+	err := exportlm.Export(t.Context(), out, to, false)
 	if !errors.Is(err, syscall.ENOSPC) || !strings.Contains(err.Error(), filepath.Join(to, checkpoints.WeightsFile)) {
 		t.Fatalf("%v, want ENOSPC and the file's name", err)
 	}
@@ -55,7 +55,7 @@ func TestAModelIsExportedWholeOrNotAtAll(t *testing.T) {
 	if err := syscall.Mount("", disk, "", syscall.MS_REMOUNT, "size=4m"); err != nil {
 		t.Fatal(err)
 	}
-	if err := exportlm.Export(out, to, false); err != nil {
+	if err := exportlm.Export(t.Context(), out, to, false); err != nil {
 		t.Error(err)
 	}
 }
@@ -87,7 +87,7 @@ func TestAFullDiskLosesNoCheckpoint(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	s, err := checkpoints.Open(dir)
+	s, err := checkpoints.Open(t.Context(), dir)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -97,7 +97,7 @@ func weightsOf(t testing.TB, out string) map[string][]float32 {
 	if err != nil {
 		t.Fatal(err)
 	}
-	s, err := checkpoints.Open(dir)
+	s, err := checkpoints.Open(t.Context(), dir)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -320,7 +320,7 @@ func TestALostRankEndsTheRunWithACheckpoint(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		s, err := checkpoints.Open(dir)
+		s, err := checkpoints.Open(t.Context(), dir)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -396,7 +396,7 @@ func TestARankLostBeforeACheckpointCostsNoStep(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	s, err := checkpoints.Open(dir)
+	s, err := checkpoints.Open(t.Context(), dir)
 	if err != nil {
 		t.Fatal(err)
 	}

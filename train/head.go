@@ -449,7 +449,7 @@ func (h *headTask) checkInit(dir string, tie func() (identity.Tie, error)) error
 		if err := m.CheckTarget(dir, h.job.Target, opt); err != nil {
 			return err
 		}
-		return m.Verify(dir, checkpoints.ConfigFile, checkpoints.WeightsFile)
+		return m.Verify(context.Background(), dir, checkpoints.ConfigFile, checkpoints.WeightsFile)
 	}
 	t, err := tie()
 	if err == nil {

@@ -21,7 +21,7 @@ func (t *trainer) resume(ctx context.Context) error {
 		[]string{fmt.Sprintf("%+v", t.cfg), string(t.origin.JSON()), t.arithmetic}); err != nil {
 		return err
 	}
-	st, from, err := t.load()
+	st, from, err := t.load(ctx)
 	if from != nil {
 		defer func() { _ = from.Close() }() // only read
 	}
@@ -68,11 +68,11 @@ func (t *trainer) checkSameStart(ctx context.Context) error {
 
 // load opens the newest checkpoint of the store and imports its weights. The state is
 // nil if there is no checkpoint, and on ranks without a store.
-func (t *trainer) load() (*trainerState, *checkpoints.State, error) {
+func (t *trainer) load(ctx context.Context) (*trainerState, *checkpoints.State, error) {
 	if t.store == nil {
 		return nil, nil, nil
 	}
-	s, err := t.store.OpenNewest(t.warn)
+	s, err := t.store.OpenNewest(ctx, t.warn)
 	if err != nil || s == nil {
 		return nil, nil, err
 	}

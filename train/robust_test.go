@@ -100,7 +100,7 @@ func TestNotANumberStopsTheRun(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			s, err := checkpoints.Open(dir)
+			s, err := checkpoints.Open(t.Context(), dir)
 			if err != nil || s.Manifest.Step != res.Step {
 				t.Fatalf("%s: the last checkpoint: %+v, %v", c.name, s, err)
 			}
@@ -272,7 +272,7 @@ func TestForeignCheckpointsAreRefused(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		s, err := checkpoints.Open(dir)
+		s, err := checkpoints.Open(t.Context(), dir)
 		if err != nil {
 			t.Fatal(err)
 		}

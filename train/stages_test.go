@@ -219,7 +219,7 @@ func TestTheBestCheckpointIsKept(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := m.Verify(dir); err != nil || m.Step != want+1 || res.Best != dir {
+	if err := m.Verify(t.Context(), dir); err != nil || m.Step != want+1 || res.Best != dir {
 		t.Errorf("step %d in %s, want %d in %s, %v", m.Step, dir, want+1, res.Best, err)
 	}
 	kept, err := filepath.Glob(filepath.Join(out, "step-*"))

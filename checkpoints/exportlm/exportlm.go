@@ -2,6 +2,7 @@
 package exportlm
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -18,12 +19,12 @@ import (
 
 // Export writes the model of a checkpoint, or of the newest one in a store, to the new
 // directory to: config.json, model.safetensors in float32 or bfloat16, and the
-// checkpoint's other files. Equal checkpoints give equal bytes.
-func Export(from, to string, bf16 bool) error {
-	return checkpoints.Read(from, func(dir string) error { return export(dir, to, bf16) })
+// checkpoint's other files. Equal checkpoints give equal bytes. It ends soon after ctx does, and leaves nothing then.
+func Export(ctx context.Context, from, to string, bf16 bool) error {
+	return checkpoints.Read(from, func(dir string) error { return export(ctx, dir, to, bf16) })
 }
 
-func export(dir, to string, bf16 bool) error {
+func export(ctx context.Context, dir, to string, bf16 bool) error {
 	m, err := checkpoints.ReadManifest(dir)
 	if err != nil {
 		return err
@@ -31,7 +32,7 @@ func export(dir, to string, bf16 bool) error {
 	if m == nil || m.Kind != checkpoints.KindLM {
 		return fmt.Errorf("%s: not the checkpoint of a language model", dir)
 	}
-	if err := m.Verify(dir); err != nil {
+	if err := m.Verify(ctx, dir); err != nil {
 		return err
 	}
 	spec, err := arch.Load(dir)
@@ -58,11 +59,9 @@ func export(dir, to string, bf16 bool) error {
 			return err
 		}
 		if bf16 {
-			f, err := t.Float32s()
-			if err != nil {
+			if t, err = safetensors.Convert(ctx, t, safetensors.BF16); err != nil {
 				return err
 			}
-			t = safetensors.BF16(t.Name, f, t.Shape...)
 		}
 		ts = append(ts, t)
 	}
@@ -90,7 +89,7 @@ func export(dir, to string, bf16 bool) error {
 		raw(name, b)
 	}
 	write(checkpoints.WeightsFile, func(w io.Writer) error {
-		return safetensors.Write(w, map[string]string{"format": "pt"}, ts...)
+		return safetensors.Write(durable.Until(ctx, w), map[string]string{"format": "pt"}, ts...)
 	})
 	raw(checkpoints.ConfigFile, conf) // last: without it the directory is not a model
 	if err == nil {

@@ -107,7 +107,7 @@ func checkpointOf(t *testing.T, out string, step int) map[string][]float32 {
 	if err != nil {
 		t.Fatal(err)
 	}
-	s, err := checkpoints.Open(dir)
+	s, err := checkpoints.Open(t.Context(), dir)
 	if err != nil {
 		t.Fatal(err)
 	}

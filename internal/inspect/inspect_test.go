@@ -128,7 +128,7 @@ func TestADraftHeadIsDescribedInEveryLayout(t *testing.T) {
 	c := modeltest.Default()
 	spec := c.Spec().DraftFor(true)
 	dir := filepath.Join(t.TempDir(), "head")
-	if err := head.Write(dir, spec, identity.Tie{Origin: strings.Repeat("ab", 32)}, head.Random(spec, 1)...); err != nil {
+	if err := head.Write(t.Context(), dir, spec, identity.Tie{Origin: strings.Repeat("ab", 32)}, head.Random(spec, 1)...); err != nil {
 		t.Fatal(err)
 	}
 	text, fields := describe(t, dir)
@@ -144,7 +144,7 @@ func TestADraftHeadIsDescribedInEveryLayout(t *testing.T) {
 	e := checkpoints.DefaultExport()
 	embed := safetensors.F32(spec.Weight(arch.Embed, 0), make([]float32, spec.Vocab*spec.Hidden), spec.Vocab, spec.Hidden)
 	e.Format, e.Target, e.TargetName, e.Embed = "speculators", c.Spec(), "org/model", &embed
-	if _, err := d.Export(out, e); err != nil {
+	if _, err := d.Export(t.Context(), out, e); err != nil {
 		t.Fatal(err)
 	}
 	text, fields = describe(t, out)

@@ -1,6 +1,7 @@
 package inspect
 
 import (
+	"context"
 	"fmt"
 	"maps"
 	"slices"
@@ -124,7 +125,7 @@ func OpenModel(dir string) (*Model, error) {
 		return nil, err
 	}
 	if m.Checkpoint != nil {
-		err = m.Checkpoint.Verify(dir)
+		err = m.Checkpoint.Verify(context.Background(), dir)
 	}
 	return m, err
 }

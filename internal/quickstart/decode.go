@@ -133,7 +133,7 @@ func (r *run) compare(ctx context.Context, x *comparison) error {
 	}
 	defer func() { _ = d.Close() }() // only read
 	if x.layers == 0 {
-		if err := r.writeUntrained(m); err != nil {
+		if err := r.writeUntrained(ctx, m); err != nil {
 			return err
 		}
 	}
@@ -221,11 +221,11 @@ func (r *Row) measured(b *bench.Row) {
 }
 
 // writeUntrained writes the control: a head with random weights.
-func (r *run) writeUntrained(m *model.Model) error {
+func (r *run) writeUntrained(ctx context.Context, m *model.Model) error {
 	dir := r.path("untrained")
 	if err := vfs.DeleteAll(dir); err != nil { // an earlier run's
 		return err
 	}
 	spec := m.Spec().DraftFor(false)
-	return head.Write(dir, spec, identity.To(m.Identity()), head.Random(spec, r.Plan.Seed)...)
+	return head.Write(ctx, dir, spec, identity.To(m.Identity()), head.Random(spec, r.Plan.Seed)...)
 }

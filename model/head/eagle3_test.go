@@ -396,7 +396,7 @@ func TestEagle3VariantsAgreeWithFloat64(t *testing.T) {
 				ts = append(ts, draftvocab.Tensors(ids, target.Vocab)...)
 			}
 			dir := filepath.Join(t.TempDir(), "head")
-			if err := head.Write(dir, spec, identity.To(m.Identity()), ts...); err != nil {
+			if err := head.Write(t.Context(), dir, spec, identity.To(m.Identity()), ts...); err != nil {
 				t.Fatal(err)
 			}
 			h, err := head.Load(dir, m, head.Default())

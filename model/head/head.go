@@ -18,6 +18,7 @@
 package head
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -203,11 +204,11 @@ func Config(spec *arch.Spec) ([]byte, error) {
 }
 
 // Write writes config.json and model.safetensors to the new or empty directory dir,
-// whole or not at all; equal input gives equal bytes. Tensors must contain every
+// whole or not at all; equal input gives equal bytes. It ends soon after ctx does. Tensors must contain every
 // trained tensor; other systems also require "embed_tokens.weight". A nonzero
 // spec.DraftVocab requires the tensors of draftvocab.Tensors. The file's metadata
 // has the tie to the head's target.
-func Write(dir string, spec *arch.Spec, target identity.Tie, tensors ...safetensors.Tensor) error {
+func Write(ctx context.Context, dir string, spec *arch.Spec, target identity.Tie, tensors ...safetensors.Tensor) error {
 	have := make(map[string][]int)
 	for _, t := range tensors {
 		have[t.Name] = t.Shape
@@ -232,7 +233,7 @@ func Write(dir string, spec *arch.Spec, target identity.Tie, tensors ...safetens
 	if err != nil {
 		return fmt.Errorf("write draft head: %w", err)
 	}
-	err = files.Write("model.safetensors", func(w io.Writer) error { return safetensors.Write(w, meta, tensors...) })
+	err = files.Write("model.safetensors", func(w io.Writer) error { return safetensors.Write(durable.Until(ctx, w), meta, tensors...) })
 	if err == nil { // without a configuration the directory is not a head
 		err = files.Write("config.json", func(w io.Writer) error { _, err := w.Write(conf); return err })
 	}

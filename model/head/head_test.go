@@ -288,7 +288,7 @@ func TestWrittenHeadsLoadUnchanged(t *testing.T) {
 			dir := t.TempDir()
 			all := append(c.extra, tensors...)
 			meta := identity.To(m.Identity())
-			if err := head.Write(dir, spec, meta, all...); err != nil {
+			if err := head.Write(t.Context(), dir, spec, meta, all...); err != nil {
 				t.Fatal(err)
 			}
 			h, err := head.Load(dir, m, head.Default())
@@ -303,7 +303,7 @@ func TestWrittenHeadsLoadUnchanged(t *testing.T) {
 				t.Errorf("same output as from memory: %v, want %v", !c.equal, c.equal)
 			}
 			again := t.TempDir()
-			if err := head.Write(again, spec, meta, all...); err != nil {
+			if err := head.Write(t.Context(), again, spec, meta, all...); err != nil {
 				t.Fatal(err)
 			}
 			for _, f := range []string{"config.json", "model.safetensors"} {
@@ -320,7 +320,7 @@ func TestWrittenHeadsLoadUnchanged(t *testing.T) {
 func TestAnotherTargetsHeadIsRefused(t *testing.T) {
 	m, spec := random(t, 1)
 	dir := t.TempDir()
-	if err := head.Write(dir, spec, identity.To(m.Identity()), head.Random(spec, 1)...); err != nil {
+	if err := head.Write(t.Context(), dir, spec, identity.To(m.Identity()), head.Random(spec, 1)...); err != nil {
 		t.Fatal(err)
 	}
 	twin, _ := random(t, 2)
@@ -350,7 +350,7 @@ func TestAnotherTargetsHeadIsRefused(t *testing.T) {
 	}
 
 	bad := head.Random(spec, 1)
-	if err := head.Write(t.TempDir(), spec, identity.Tie{}, bad[1:]...); err == nil || !strings.Contains(err.Error(), "fc.weight") {
+	if err := head.Write(t.Context(), t.TempDir(), spec, identity.Tie{}, bad[1:]...); err == nil || !strings.Contains(err.Error(), "fc.weight") {
 		t.Errorf("written without fc: %v", err)
 	}
 	if _, err := head.FromTensors(spec, m, head.Default(), bad[1:]...); err == nil || !strings.Contains(err.Error(), "fc.weight") {

@@ -77,7 +77,7 @@ func TestADraftVocabularyRestrictsTheHead(t *testing.T) {
 			s := *spec
 			s.DraftVocab = len(ids)
 			dir := t.TempDir()
-			if err := head.Write(dir, &s, identity.Tie{}, append(draftvocab.Tensors(ids, c.Vocab), tensors...)...); err != nil {
+			if err := head.Write(t.Context(), dir, &s, identity.Tie{}, append(draftvocab.Tensors(ids, c.Vocab), tensors...)...); err != nil {
 				t.Fatal(err)
 			}
 			h, err := head.Load(dir, m, head.Default())
@@ -170,10 +170,10 @@ func TestMismatchedDraftVocabulariesAreRefused(t *testing.T) {
 	if _, err := head.FromTensors(&s, m, head.Default(), tensors...); err == nil || !strings.Contains(err.Error(), `no tensor "d2t"`) {
 		t.Errorf("without d2t: %v", err)
 	}
-	if err := head.Write(t.TempDir(), &s, identity.Tie{}, tensors...); err == nil || !strings.Contains(err.Error(), `no tensor "d2t"`) {
+	if err := head.Write(t.Context(), t.TempDir(), &s, identity.Tie{}, tensors...); err == nil || !strings.Contains(err.Error(), `no tensor "d2t"`) {
 		t.Errorf("written without d2t: %v", err)
 	}
-	if err := head.Write(t.TempDir(), spec, identity.Tie{}, append(draftvocab.Tensors([]int32{1}, v), tensors...)...); err == nil || !strings.Contains(err.Error(), "draft_vocab_size is 0") {
+	if err := head.Write(t.Context(), t.TempDir(), spec, identity.Tie{}, append(draftvocab.Tensors([]int32{1}, v), tensors...)...); err == nil || !strings.Contains(err.Error(), "draft_vocab_size is 0") {
 		t.Errorf("written although the configuration has none: %v", err)
 	}
 }

@@ -113,8 +113,11 @@ func (a *app) buildDatastore(ctx context.Context, c preprocess.Config, dir, pre 
 		return nil, templateHint(err)
 	}
 	bad.End()
+	if _, err := cli.Wait(ctx, func() (struct{}, error) { b.Sort(); return struct{}{}, nil }); err != nil {
+		return nil, err
+	}
 	err = out.Fill(func(w io.Writer) error {
-		_, err := b.WriteTo(w)
+		_, err := b.WriteTo(durable.Until(ctx, w))
 		return err
 	})
 	if err != nil {
@@ -132,8 +135,8 @@ func newDatastoreInspect(a *app) *cobra.Command {
 		Short:   "Describe a datastore and check all of it",
 		Example: "  talf datastore inspect answers.idx",
 		Args:    cobra.ExactArgs(1),
-		RunE: func(_ *cobra.Command, args []string) error {
-			f, err := inspect.OpenDatastore(args[0])
+		RunE: func(cmd *cobra.Command, args []string) error {
+			f, err := cli.Wait(cmd.Context(), func() (*inspect.Datastore, error) { return inspect.OpenDatastore(args[0]) })
 			if err != nil {
 				return err
 			}

@@ -6,6 +6,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"talf/internal/cli"
 	"talf/internal/doctor"
 )
 
@@ -19,11 +20,13 @@ plain Go does, memory, which GPUs can be used or why not, the speed of a copy wi
 GPU's memory, and the versions that a bug report needs. It fails if something keeps talf
 from running well. TALF_CLASS=avx2, for example, bars kernels for better processors.`,
 		Example: "  talf doctor\n  talf doctor --json > report.json",
-		RunE: func(*cobra.Command, []string) error {
+		RunE: func(cmd *cobra.Command, _ []string) error {
 			if selfTest {
 				return doctor.RunSelfTest(a.out)
 			}
-			r, err := doctor.Examine(func() error { return doctor.SelfTest(a.program) })
+			r, err := cli.Wait(cmd.Context(), func() (*doctor.Report, error) {
+				return doctor.Examine(func() error { return doctor.SelfTest(a.program) })
+			})
 			if err != nil {
 				return err
 			}

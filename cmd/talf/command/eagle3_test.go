@@ -34,7 +34,7 @@ func eagle3Head(t *testing.T) (target, dir string, outputs int) {
 		ids = append(ids, int32(2*i))
 	}
 	dir = filepath.Join(t.TempDir(), "head")
-	if err := head.Write(dir, s, identity.Tie{}, append(head.Random(s, 1), draftvocab.Tensors(ids, spec.Vocab)...)...); err != nil {
+	if err := head.Write(t.Context(), dir, s, identity.Tie{}, append(head.Random(s, 1), draftvocab.Tensors(ids, spec.Vocab)...)...); err != nil {
 		t.Fatal(err)
 	}
 	return target, dir, s.DraftVocab

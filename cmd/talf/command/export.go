@@ -1,6 +1,7 @@
 package command
 
 import (
+	"context"
 	"fmt"
 	"strings"
 
@@ -55,7 +56,7 @@ is compared with the one that the reader would use. gguf needs it for its tokeni
 			if err := o.c.Validate(); err != nil {
 				return usageError(err)
 			}
-			r, err := o.run()
+			r, err := o.run(cmd.Context())
 			if err != nil {
 				return err
 			}
@@ -77,8 +78,8 @@ is compared with the one that the reader would use. gguf needs it for its tokeni
 	return c
 }
 
-func (o *exportOptions) run() (*checkpoints.Exported, error) {
-	d, err := checkpoints.FindDraft(o.head)
+func (o *exportOptions) run(ctx context.Context) (*checkpoints.Exported, error) {
+	d, err := checkpoints.FindDraft(ctx, o.head)
 	if err != nil {
 		return nil, err
 	}
@@ -90,14 +91,14 @@ func (o *exportOptions) run() (*checkpoints.Exported, error) {
 			return nil, err
 		}
 		defer func() { _ = t.Close() }() // only read
-		if err := o.c.For(d, t); err != nil {
+		if err := o.c.For(ctx, d, t); err != nil {
 			return nil, err
 		}
 	}
 	if o.check {
 		return d.Predict(o.c)
 	}
-	return d.Export(o.out, o.c)
+	return d.Export(ctx, o.out, o.c)
 }
 
 func openTarget(path string) (*checkpoints.Target, error) {

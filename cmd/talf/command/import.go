@@ -47,7 +47,7 @@ tied to its weights.`,
 }
 
 func (a *app) importHead(ctx context.Context, dir, out, target string, force bool) (*checkpoints.Imported, error) {
-	d, err := checkpoints.FindDraft(dir)
+	d, err := checkpoints.FindDraft(ctx, dir)
 	if err != nil {
 		return nil, err
 	}
@@ -60,7 +60,7 @@ func (a *app) importHead(ctx context.Context, dir, out, target string, force boo
 		defer func() { _ = t.Close() }() // only read
 		t.Watch = a.loader().Watch(ctx)
 	}
-	r, err := d.Import(out, t, force)
+	r, err := d.Import(ctx, out, t, force)
 	var tied *checkpoints.TiedError
 	if errors.As(err, &tied) {
 		return nil, fmt.Errorf("%s: not trained for %s: %s (--force to tie it to that all the same)",

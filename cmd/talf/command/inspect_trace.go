@@ -2,6 +2,7 @@ package command
 
 import (
 	"bytes"
+	"context"
 	"fmt"
 
 	"github.com/spf13/cobra"
@@ -26,7 +27,7 @@ probability at temperature 1, where the token is among its 64 most likely).
 --svg FILE draws the same as a picture, the accepted path highlighted.`,
 		Example: "  talf inspect trace trace.jsonl\n  talf inspect trace trace.jsonl --from 3 --n 5 --svg rounds.svg",
 		Args:    cobra.ExactArgs(1),
-		RunE: func(_ *cobra.Command, args []string) error {
+		RunE: func(cmd *cobra.Command, args []string) error {
 			if from < 1 {
 				return usagef("--from is %d, want at least 1", from)
 			}
@@ -35,7 +36,7 @@ probability at temperature 1, where the token is among its 64 most likely).
 					return err
 				}
 			}
-			return a.inspectTrace(args[0], svg, from, n)
+			return a.inspectTrace(cmd.Context(), args[0], svg, from, n)
 		},
 	}
 	f := c.Flags()
@@ -46,7 +47,7 @@ probability at temperature 1, where the token is among its 64 most likely).
 }
 
 // inspectTrace draws n rounds, or all for 0, beginning with round from.
-func (a *app) inspectTrace(path, svg string, from, n int) error {
+func (a *app) inspectTrace(ctx context.Context, path, svg string, from, n int) error {
 	file, err := vfs.OpenRead(path)
 	if err != nil {
 		return err
@@ -55,6 +56,9 @@ func (a *app) inspectTrace(path, svg string, from, n int) error {
 	var picture bytes.Buffer
 	draw := trace.NewSVG(&picture)
 	sum, err := trace.Show(file, from, n, func(s *trace.Step, round int) error {
+		if err := ctx.Err(); err != nil {
+			return err
+		}
 		if svg != "" {
 			draw.Add(s, round)
 			return nil

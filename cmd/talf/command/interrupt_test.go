@@ -85,6 +85,12 @@ func TestAnInterruptEndsEveryLoad(t *testing.T) {
 		{"tokenize", w.Model},
 		{"inspect", w.Model},
 		{"datastore", "build", w.Model, "--data", w.Text, "--out", out("store.idx")},
+		{"export", "--head", w.Head, "--model", w.Model, "--format", "eagle", "--out", out("eagle")},
+		{"import", "--head", w.Head, "--out", out("head")},
+		{"bench", "kernels"},
+		{"inspect", "metrics", w.Labels},
+		{"report", w.Labels},
+		{"doctor"},
 	} {
 		root := newRoot(quietApp(t))
 		root.SetArgs(args)

@@ -5,6 +5,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"talf/internal/cli"
 	"talf/internal/durable"
 	"talf/internal/report"
 )
@@ -21,8 +22,8 @@ file of bench, bench decode or eval --out, a trace, or a directory that holds so
 like that of quickstart. NAME=RUN names it. The page takes at most 2 MiB.`,
 		Example: "  talf report talf-quickstart --out quickstart.html\n  talf report a=heads/a b=heads/b bench.jsonl --out runs.html",
 		Args:    cobra.MinimumNArgs(1),
-		RunE: func(_ *cobra.Command, args []string) error {
-			runs, err := report.ReadAll(args)
+		RunE: func(cmd *cobra.Command, args []string) error {
+			runs, err := cli.Wait(cmd.Context(), func() ([]*report.Run, error) { return report.ReadAll(args) })
 			if err != nil {
 				return err
 			}

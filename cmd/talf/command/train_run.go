@@ -147,7 +147,7 @@ func (a *app) prepareLM(o *trainOptions, m *machineOptions, group dist.Group, re
 		if err != nil || o.export == "" || group.Rank() > 0 {
 			return res, err
 		}
-		return res, exportlm.Export(o.out, o.export, true)
+		return res, exportlm.Export(ctx, o.out, o.export, true)
 	}}, nil
 }
 

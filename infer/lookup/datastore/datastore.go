@@ -61,6 +61,7 @@ type Builder struct {
 	tokenizer [32]byte
 	documents int
 	ids       []int32
+	starts    []int32 // of the suffixes, in their order; nil: to be sorted
 }
 
 // NewBuilder begins a datastore of token ids below vocab, produced by the tokenizer with this
@@ -92,7 +93,7 @@ func (b *Builder) Add(ids []int32) error {
 		}
 	}
 	b.ids = append(append(b.ids, ids...), end)
-	b.documents++
+	b.documents, b.starts = b.documents+1, nil
 	return nil
 }
 
@@ -104,19 +105,27 @@ func (b *Builder) Info() Info {
 	}
 }
 
+// Sort sorts the suffixes, which takes most of the time that WriteTo takes: that sorts them unless they are.
+func (b *Builder) Sort() {
+	if b.starts != nil {
+		return
+	}
+	for i := range b.ids {
+		b.ids[i]++ // ids and end as 0..vocab
+	}
+	b.starts = suffixArray(b.ids, int32(b.vocab))
+	for i := range b.ids {
+		b.ids[i]--
+	}
+}
+
 // WriteTo sorts the suffixes and writes the file.
 func (b *Builder) WriteTo(w io.Writer) (int64, error) {
 	if b.documents == 0 {
 		return 0, errors.New("datastore: no document has a token, want at least one")
 	}
-	for i := range b.ids {
-		b.ids[i]++ // ids and end as 0..vocab
-	}
-	starts := suffixArray(b.ids, int32(b.vocab))
-	for i := range b.ids {
-		b.ids[i]--
-	}
-	sum := crc32.Update(crc32.Checksum(raw(b.ids), castagnoli), castagnoli, raw(starts))
+	b.Sort()
+	sum := crc32.Update(crc32.Checksum(raw(b.ids), castagnoli), castagnoli, raw(b.starts))
 	h := make([]byte, headerSize)
 	copy(h, magic)
 	le := binary.LittleEndian
@@ -129,7 +138,7 @@ func (b *Builder) WriteTo(w io.Writer) (int64, error) {
 	copy(h[40:], b.tokenizer[:])
 	le.PutUint32(h[124:], crc32.Checksum(h[:124], castagnoli))
 	var n int64
-	for _, part := range [][]byte{h, raw(b.ids), raw(starts)} {
+	for _, part := range [][]byte{h, raw(b.ids), raw(b.starts)} {
 		k, err := w.Write(part)
 		n += int64(k)
 		if err != nil {

@@ -225,7 +225,7 @@ func TinyHead(t testing.TB, dir string, seed uint64) string {
 	m := OpenModel(t, dir)
 	spec := m.Spec().DraftFor(false)
 	out := t.TempDir()
-	if err := head.Write(out, spec, identity.To(m.Identity()), head.Random(spec, seed)...); err != nil {
+	if err := head.Write(t.Context(), out, spec, identity.To(m.Identity()), head.Random(spec, seed)...); err != nil {
 		t.Fatal(err)
 	}
 	return out

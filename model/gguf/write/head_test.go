@@ -118,7 +118,7 @@ func TestHeadIsTheConverters(t *testing.T) {
 			h := sample(t, dtype == "bf16")
 			if *headDir != "" {
 				ts := append(slices.Clone(h.Tensors), draftvocab.Tensors(h.Vocab, h.Spec.Vocab)...)
-				if err := head.Write(*headDir+"-"+dtype, h.Spec, identity.Tie{}, ts...); err != nil {
+				if err := head.Write(t.Context(), *headDir+"-"+dtype, h.Spec, identity.Tie{}, ts...); err != nil {
 					t.Fatal(err)
 				}
 			}
