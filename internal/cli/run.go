@@ -14,6 +14,8 @@ import (
 	"strings"
 	"syscall"
 
+	"github.com/spf13/cobra"
+
 	"talf/internal/mapped"
 )
 
@@ -171,5 +173,14 @@ func Wait[T any](ctx context.Context, f func() (T, error)) (T, error) {
 	case <-ctx.Done():
 		var none T
 		return none, ctx.Err()
+	}
+}
+
+// Waiting is run for a command that has nothing to end: it reads, prints, and writes a small file at most. Once the command's
+// context has ended, run is left alone.
+func Waiting(run func(*cobra.Command, []string) error) func(*cobra.Command, []string) error {
+	return func(c *cobra.Command, args []string) error {
+		_, err := Wait(c.Context(), func() (struct{}, error) { return struct{}{}, run(c, args) })
+		return err
 	}
 }

@@ -135,13 +135,13 @@ func newDatastoreInspect(a *app) *cobra.Command {
 		Short:   "Describe a datastore and check all of it",
 		Example: "  talf datastore inspect answers.idx",
 		Args:    cobra.ExactArgs(1),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			f, err := cli.Wait(cmd.Context(), func() (*inspect.Datastore, error) { return inspect.OpenDatastore(args[0]) })
+		RunE: cli.Waiting(func(_ *cobra.Command, args []string) error {
+			f, err := inspect.OpenDatastore(args[0])
 			if err != nil {
 				return err
 			}
 			return a.show(f, asJSON)
-		},
+		}),
 	}
 	c.Flags().BoolVar(&asJSON, "json", false, "print JSON")
 	return c

@@ -20,13 +20,11 @@ plain Go does, memory, which GPUs can be used or why not, the speed of a copy wi
 GPU's memory, and the versions that a bug report needs. It fails if something keeps talf
 from running well. TALF_CLASS=avx2, for example, bars kernels for better processors.`,
 		Example: "  talf doctor\n  talf doctor --json > report.json",
-		RunE: func(cmd *cobra.Command, _ []string) error {
+		RunE: cli.Waiting(func(*cobra.Command, []string) error {
 			if selfTest {
 				return doctor.RunSelfTest(a.out)
 			}
-			r, err := cli.Wait(cmd.Context(), func() (*doctor.Report, error) {
-				return doctor.Examine(func() error { return doctor.SelfTest(a.program) })
-			})
+			r, err := doctor.Examine(func() error { return doctor.SelfTest(a.program) })
 			if err != nil {
 				return err
 			}
@@ -39,7 +37,7 @@ from running well. TALF_CLASS=avx2, for example, bars kernels for better process
 				err = errors.New(strings.Join(r.Problems, "; "))
 			}
 			return err
-		},
+		}),
 	}
 	c.Flags().BoolVar(&asJSON, "json", false, "print JSON")
 	c.Flags().BoolVar(&selfTest, "self-test", false, "run the self-test only, and print the name of each kernel before it runs")

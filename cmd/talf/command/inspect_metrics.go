@@ -18,13 +18,13 @@ between evaluations. τ̂ is how many tokens a target pass would give, as the he
 trees let expect without decoding; it is a lower bound.`,
 		Example: "  talf inspect metrics heads/talf\n  talf inspect metrics heads/eagle heads/talf --plot runs.svg",
 		Args:    cobra.MinimumNArgs(1),
-		RunE: func(cmd *cobra.Command, args []string) error {
+		RunE: cli.Waiting(func(_ *cobra.Command, args []string) error {
 			if err := checkPlot(picture); err != nil {
 				return err
 			}
 			var runs []history.Run
 			for _, path := range args {
-				r, err := cli.Wait(cmd.Context(), func() (history.Run, error) { return history.Read(path) })
+				r, err := history.Read(path)
 				if err != nil {
 					return err
 				}
@@ -40,7 +40,7 @@ trees let expect without decoding; it is a lower bound.`,
 				a.printf("%s", r)
 			}
 			return nil
-		},
+		}),
 	}
 	c.Flags().StringVar(&picture, "plot", "", "draw losses and τ̂ to this .png or .svg")
 	c.Flags().BoolVar(&asJSON, "json", false, "print JSON")

@@ -22,8 +22,8 @@ file of bench, bench decode or eval --out, a trace, or a directory that holds so
 like that of quickstart. NAME=RUN names it. The page takes at most 2 MiB.`,
 		Example: "  talf report talf-quickstart --out quickstart.html\n  talf report a=heads/a b=heads/b bench.jsonl --out runs.html",
 		Args:    cobra.MinimumNArgs(1),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			runs, err := cli.Wait(cmd.Context(), func() ([]*report.Run, error) { return report.ReadAll(args) })
+		RunE: cli.Waiting(func(_ *cobra.Command, args []string) error {
+			runs, err := report.ReadAll(args)
 			if err != nil {
 				return err
 			}
@@ -32,7 +32,7 @@ like that of quickstart. NAME=RUN names it. The page takes at most 2 MiB.`,
 			}
 			a.printf("%s\n", out)
 			return nil
-		},
+		}),
 	}
 	c.Flags().StringVar(&out, "out", "report.html", "the file to write")
 	return c
