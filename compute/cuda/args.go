@@ -131,8 +131,8 @@ const (
 	kernelCount
 )
 
-// kernels are the kernels of kernels/kernels.cu and train.cu, the threads of a block, and whether a kernel waits for those in
-// front of it itself, from sm_90 on.
+// kernels are the kernels of kernels/kernels.cu and train.cu, the threads of a block, and whether a kernel waits for
+// its predecessors by itself, from sm_90 on.
 var kernels = [kernelCount]struct {
 	name    string
 	threads uint32

@@ -24,8 +24,8 @@ const (
 // partBytes bounds the memory of the chunks' sums. Larger steps run in parts.
 const partBytes = 128 << 20
 
-// A step is what attention needs of a compute.Step, on the device until the queue next waits. It
-// refers to that Step, so that its address cannot be reused for another one in the meantime.
+// A step is the part of a compute.Step that attention needs, on the device until the queue next waits. It
+// keeps that Step alive, so that its address is not reused for another one in the meantime.
 type step struct {
 	s      *compute.Step
 	st     *store
@@ -75,7 +75,7 @@ func (q *queue) Attend(dst, qkv compute.Buffer, kv compute.KV, layer int, a *com
 	if a.KNorm != nil {
 		p.kWeight, p.kBias, p.kEps, p.kCenter = q.norm(op, a.KNorm, c.HeadDim)
 	}
-	// As a float32's root and quotient, each rounded once.
+	// Root and quotient in float32, each rounded once.
 	scale, wide, sinks := a.Scale, c.HeadDim > narrowDim || a.Cap != 0, uint64(0)
 	if scale == 0 {
 		scale = 1 / float32(math.Sqrt(float64(c.HeadDim)))
@@ -148,8 +148,8 @@ func checkPositions(op string, s *compute.Step, rot int, rope *buffer) {
 	}
 }
 
-// validate panics unless the rows, blocks and nodes of s are those of st. It is asked once a step,
-// not once a layer: it looks at every block of the prefixes.
+// validate panics unless the rows, blocks and nodes of s are those of st. It runs once a step, not once a
+// layer, because it looks at every block of the prefixes.
 func validate(op string, st *store, window int, s *compute.Step) {
 	blocks := st.Blocks()
 	for _, slot := range s.Slot[:s.Rows] {
@@ -177,8 +177,8 @@ func validate(op string, st *store, window int, s *compute.Step) {
 	check(row == s.Rows, op, "rows of all spans", row, s.Rows)
 }
 
-// stepOf returns s on the device, where an earlier layer may have put it, or nil if it has no rows or
-// the device has failed.
+// stepOf returns s on the device, uploaded unless an earlier layer did that; nil if it has no rows or the
+// device has failed.
 func (q *queue) stepOf(op string, s *compute.Step, window int, st *store) *step {
 	c := st.c
 	for _, t := range q.steps {
@@ -251,8 +251,7 @@ func (b *stepBuilder) reset(group, window int) {
 	}
 }
 
-// A bunch is rows of a span that one block of the kernel can handle with all their
-// heads.
+// A bunch is the rows of a span that one block of the kernel handles with all their heads.
 type bunch struct {
 	row, n int
 	common int  // leading positions that all its rows share
@@ -262,7 +261,7 @@ type bunch struct {
 // span appends the rows of p.
 func (b *stepBuilder) span(p *compute.Span, s *compute.Step) {
 	blocks, own := int32(len(b.blocks)), int32(len(b.own))
-	// The kernel reads whole chunks: what lies before the windows counts for nothing, but has to be there.
+	// The kernel reads whole chunks: positions before the windows have no weight but must exist.
 	all, there := p.Blocks[:(p.Prefix+positions-1)/positions], int32(0)
 	switch n := p.Unseen(b.window); {
 	case n < len(all):

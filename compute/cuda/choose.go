@@ -22,7 +22,7 @@ func (q *queue) Choose(c *compute.Choice) bool {
 	check(c.Node >= 0 && c.Node+c.M <= 64*c.Stride, op, "the last node's number", c.Node+c.M, 64*c.Stride)
 	p := &q.pass
 	size := 8*c.N*c.K + 8*c.N + 8*len(c.Anc) + 16*c.M + 8*len(b.Anc) + 16*8
-	// A pass whose arguments are too many is sent before it is complete, and then its memory is used again.
+	// A pass with too many arguments is sent before it is complete, and its memory is reused.
 	if c.N*c.K > compute.MostCandidates || !p.on || p.at+size > len(p.pinned) || q.dev.failure() != nil {
 		return false
 	}

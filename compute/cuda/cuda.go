@@ -5,8 +5,8 @@
 //
 // One goroutine owns the device's context and its one stream, and queues hand it
 // their work, so an operation returns long before the device has run it. Weights are
-// stored in the order in which tensor cores read them. They are multiplied by activations
-// in two bfloat16 planes, 16 bits, or, those in BF16, in one if Config.Planes says so; F32 weights are multiplied in f32.
+// stored in the order in which tensor cores read them. Activations have two bfloat16 planes, 16
+// bits; Config.Planes can reduce those of BF16 weights to one. F32 weights are multiplied in f32.
 //
 // The order of every reduction depends only on the weight's shape and the row's length,
 // so a row's bits do not depend on the other rows. They differ from the CPU's.
@@ -18,33 +18,35 @@ import (
 	"log/slog"
 )
 
-// OverlapVariable names the environment variable that is "1" where every device works as Config.Overlap says.
+// OverlapVariable names the environment variable whose value "1" sets Config.Overlap for every device.
 const OverlapVariable = "TALF_CUDA_OVERLAP"
 
 // A Config says which device to use.
 type Config struct {
 	Device   int  // ordinal
 	NoGraphs bool // launch every kernel by itself
-	// Overlap lets kernels of a pass begin before the ones in front have ended, from compute capability 9.0 on, and wait themselves. The
-	// bits are the same. Without it, and unless OverlapVariable is "1", every kernel begins when the one in front has ended: no driver has
-	// run the other way yet.
+	// Overlap lets a kernel of a pass begin before its predecessors have ended, from compute capability 9.0
+	// on; the kernel itself waits for them (programmatic dependent launch). The bits are the same. It is off by
+	// default because it has not run on a real driver yet.
 	Overlap bool
 	// Log, unless nil, gets a warning if the driver lacks what makes decoding fast.
 	Log *slog.Logger
 	// BF16 rounds the factors of training's products, and of its attention, to bfloat16, for tensor cores; sums are in
 	// f32. Decoding follows its weights' types.
 	BF16 bool
-	// NoCopies lets such products round floats each time that they load them, in place of keeping copies in bfloat16
-	// beside weights, activations and gradients: half of their memory less, and slower. The bits are the same.
+	// NoCopies makes such products round floats on every load instead of keeping bfloat16 copies of weights,
+	// activations and gradients. That is slower and saves the copies' memory, half of the originals'. The bits are
+	// the same.
 	NoCopies bool
-	// BLAS lets cuBLAS compute large products of training, where it is found (compute.DeviceAbilities.Training says whether). Their last bits are
-	// then the library's. With BF16 it multiplies the copies.
+	// BLAS lets cuBLAS compute large products of training where the library is found, which
+	// compute.DeviceAbilities.Training reports. Their last bits are then the library's. With BF16 it multiplies the
+	// copies.
 	BLAS bool
-	// BLASFrom is how many multiplications a product has at least that cuBLAS computes; 0 stands for 2²⁰.
+	// BLASFrom is the fewest multiplications of a product that cuBLAS computes; 0 stands for 2²⁰.
 	BLASFrom int64
-	// Planes is how many bfloat16 planes of activations BF16 weights are multiplied by: 2, or 0, for 16 bits; or 1, for 8 and half
-	// of the tensor cores' work. It is of all rows of all passes, so that rows have the same bits whatever else there is. It changes
-	// nothing for other weights, for attention, which keeps two, and in training.
+	// Planes is the number of bfloat16 planes of the activations that BF16 weights are multiplied by: 2 (or 0) for
+	// 16 bits, 1 for 8 bits and half of the tensor cores' work. It holds for all rows of all passes, so that a row's
+	// bits do not depend on other rows. Other weights, attention and training always use their own precision.
 	Planes int
 }
 

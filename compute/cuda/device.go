@@ -20,8 +20,9 @@ import (
 	"talf/compute/cuda/internal/driver"
 )
 
-// A device is one GPU. Whoever has its turn may touch its context and what is the owner's: the
-// goroutine of own, which performs what was sent, in order, or a caller of do who finds nothing sent.
+// A device is one GPU. Its context and the fields below belong to one goroutine at a time, the holder of
+// the turn: the goroutine of own, which performs the sent commands in order, or a caller of do when no
+// command is pending.
 type device struct {
 	cfg  Config
 	info Info
@@ -30,19 +31,19 @@ type device struct {
 	closed bool
 	work   chan command
 	done   chan struct{} // own has returned
-	sent   atomic.Int64  // commands that own has not performed yet
+	sent   atomic.Int64  // pending commands
 	turn   sync.Mutex
 
 	lost atomic.Pointer[error] // the first failure of queued work: nothing runs after it
 
-	// Of whoever has the turn.
+	// Fields of the holder of the turn.
 	dev     cu.Device
 	ctx     cu.CUContext
 	mod     cu.Module
 	stream  cu.Stream
 	kernels [kernelCount]cu.Function
 	graphs  bool // repeated passes are replayed
-	overlap bool // kernels of a pass may begin before those in front have ended
+	overlap bool // kernels of a pass may begin before their predecessors have ended
 	seed    maphash.Seed
 	memory  map[cu.DevicePtr]int64
 	used    int64
@@ -51,7 +52,7 @@ type device struct {
 	libraries []*driver.BLAS
 
 	slab, logits int // slabBytes and ceLogits
-	// What computes large products of training, and why nothing does. They stay as New sets them.
+	// The library for large products of training, or why there is none. New sets them.
 	training   *library
 	noTraining error
 }
@@ -117,8 +118,8 @@ func (d *device) serve() {
 	d.fail(caught(func() error { d.stop(); return nil }))
 }
 
-// perform runs what was sent. A panic fails the device, as an error of queued work does: nobody
-// waits for an answer, and nothing may run on what it left behind.
+// perform runs a command. A panic fails the device, as an error of queued work does: no caller waits
+// for an answer, and no later command may run on a state that is half changed.
 func (d *device) perform(c *command) {
 	defer func() {
 		if v := recover(); v != nil {
@@ -142,8 +143,7 @@ func caught(f func() error) (err error) {
 	return f()
 }
 
-// panicked is a panic of what the owner does, which must not end the process: the device's users get it as
-// the reason of their failure.
+// panicked is a panic of the owner. It must not end the process: users of the device get it as an error.
 func panicked(v any) error { return &panicError{v, debug.Stack()} }
 
 type panicError struct {
@@ -159,7 +159,7 @@ func (e *panicError) Error() string {
 // failed. It runs on the owner.
 func (d *device) launch(l *launched) bool { return d.launchBehind(l, false) }
 
-// launchBehind is launch of a kernel that follows another kernel, if behind, of the same pass.
+// launchBehind is launch; behind says that the kernel follows another one of the same pass.
 func (d *device) launchBehind(l *launched, behind bool) bool {
 	if d.lost.Load() != nil {
 		return false
@@ -171,7 +171,8 @@ func (d *device) launchBehind(l *launched, behind bool) bool {
 	return true
 }
 
-// enqueue hands a launch to the driver. A kernel that is behind another one of its pass begins early if it waits itself.
+// enqueue hands a launch to the driver. A kernel behind another one of its pass begins early if it waits for it
+// by itself.
 func (d *device) enqueue(l *launched, behind bool) error {
 	start := driver.Launch
 	if behind && d.overlap && kernels[l.kernel].waits {
@@ -183,7 +184,7 @@ func (d *device) enqueue(l *launched, behind bool) error {
 	return nil
 }
 
-// withoutOverlap logs that kernels begin one after the other because of err.
+// withoutOverlap turns overlapping kernels off because of err and logs that.
 func (d *device) withoutOverlap(err error) {
 	if d.cfg.Log != nil {
 		d.cfg.Log.Warn("every kernel begins when the one in front has ended", "device", d.Name(), "reason", err.Error())
@@ -299,8 +300,8 @@ func (d *device) do(f func() error) error {
 	return <-done
 }
 
-// here runs f on the caller's thread if nobody else does anything on the device. A pass would
-// otherwise wait for threads to wake up twice, which takes longer than all its calls.
+// here runs f on the caller's thread if the device is idle. Handing a pass to the owner and back takes
+// two switches of threads, which take longer than all calls of the pass.
 func (d *device) here(f func() error) (ran bool, err error) {
 	d.mu.RLock()
 	defer d.mu.RUnlock()

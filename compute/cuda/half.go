@@ -9,14 +9,14 @@ import (
 	"talf/compute"
 )
 
-// Where a device multiplies in bfloat16, a factor of a product has a copy in it: made when a product
-// first needs it, kept while nobody writes the buffer, and made anew by AdamW with the weights. A product of
-// copies has the bits of one that rounds floats as it loads them.
+// Where a device multiplies in bfloat16, factors of products have copies in that type. A copy is made when
+// a product first needs it, kept until the buffer is written, and updated by AdamW together with the weights.
+// A product of copies has the bits of one that rounds floats as it loads them.
 
 // A half is a bfloat16 copy of a block, or of a packed weight, row by row.
 type half struct {
 	mem   *block       // nil: there is no memory for it
-	fresh atomic.Int64 // how many elements of it, from the first on, are the block's
+	fresh atomic.Int64 // leading elements that are up to date
 }
 
 // halfArgs is kernels/product.cu's HalfArgs.
@@ -28,14 +28,15 @@ type halfArgs struct {
 // halfAlign is what lengths of rows and offsets of a copy must be multiples of.
 const halfAlign = 8
 
-// stale says that b is written.
+// stale marks the copy of b as out of date.
 func (b *block) stale() {
 	if h := b.half.Load(); h != nil {
 		h.fresh.Store(0)
 	}
 }
 
-// halfOf returns the copy of a block for n elements, of which some may not be fresh; nil if there is no memory for it.
+// halfOf returns the copy of a block with room for n elements, some of which may be stale; nil without memory
+// for it.
 func (q *queue) halfOf(b *block, n int64) *half {
 	if q.dev.cfg.NoCopies {
 		return nil
@@ -43,7 +44,7 @@ func (q *queue) halfOf(b *block, n int64) *half {
 	h := b.half.Load()
 	if h == nil {
 		h = &half{}
-		// It is kept as a failure, too: to look for memory again would take longer than a product.
+		// A failure is kept, too: another attempt would take longer than a product.
 		h.mem, _ = q.dev.alloc("copies in bfloat16", 2*n, false)
 		b.half.Store(h)
 	}

@@ -15,14 +15,14 @@ import (
 	"talf/compute/cuda/internal/driver"
 )
 
-// joined are devices whose buffers NCCL sums. Everything of it is done by one thread, which belongs to it: NCCL makes the
-// contexts of the devices current in turn.
+// joined are devices whose buffers NCCL sums. One thread makes all calls, because NCCL makes the contexts of the
+// devices current in turn.
 type joined struct {
 	devs   []*device
 	clique *driver.Clique
 	by     string
 	work   chan func()
-	broken error // of a sum, after which nothing more is summed
+	broken error // the first failure of a sum; later sums are refused with it
 }
 
 // Join implements compute.Joiner by NCCL.
@@ -37,7 +37,7 @@ func (d *device) Join(devices []compute.Device) (compute.Sums, error) {
 		j.devs, ordinals = append(j.devs, o), append(ordinals, o.cfg.Device)
 	}
 	go func() {
-		runtime.LockOSThread() // and ends with the goroutine, with the context that NCCL left current
+		runtime.LockOSThread() // the thread ends with the goroutine, and so does the context that NCCL left current
 		for f := range j.work {
 			f()
 		}
@@ -92,7 +92,7 @@ func (j *joined) Sum(ctx context.Context, bufs [][]compute.Buffer) error {
 	err := j.do(func() error {
 		if j.broken == nil {
 			if j.broken = j.sum(ctx, of); j.broken != nil {
-				_ = j.clique.Close(true) // the error that is known counts
+				_ = j.clique.Close(true) // the first error counts
 				j.clique = nil
 			}
 		}
@@ -102,15 +102,16 @@ func (j *joined) Sum(ctx context.Context, bufs [][]compute.Buffer) error {
 	return err
 }
 
-// Of waiting for a sum: the time between two looks grows, and who is interrupted waits a while longer, because the step may end. That
-// is less than ranks then wait for each other (dist.Peers): the sum has ended before any of them closes its device.
+// Waiting for a sum is polling at growing intervals. After an interrupt it goes on for a while, because the step may
+// still end. That time is shorter than ranks then wait for each other (dist.Peers), so a sum has ended before any of
+// them closes its device.
 const (
 	firstLook = 20 * time.Microsecond
 	lastLook  = time.Millisecond
 	sumGrace  = 5 * time.Second
 )
 
-// sum runs on the thread. It looks at all devices until they are done, because one that is lost would let the others wait for ever.
+// sum runs on the thread. It polls all devices until they are done: if one is lost, the others would never end.
 func (j *joined) sum(ctx context.Context, of [][]driver.Operand) error {
 	if err := j.clique.Sum(of); err != nil {
 		return err
@@ -138,7 +139,7 @@ func (j *joined) sum(ctx context.Context, of [][]driver.Operand) error {
 	}
 }
 
-// look reports whether device i is still busy.
+// look reports whether device i is busy.
 func (j *joined) look(i int) (busy bool, _ error) {
 	if err := j.clique.Failed(i); err != nil {
 		return false, err

@@ -14,8 +14,7 @@ import (
 // positions is the number of positions in a KV block.
 const positions = compute.BlockLen
 
-// mostDim is the largest head dimension that the attention kernels have room for, and narrowDim that of those whose
-// blocks are smaller.
+// mostDim is the largest head dimension of the attention kernels, narrowDim that of the kernels with smaller blocks.
 const (
 	mostDim   = 256
 	narrowDim = 128

@@ -11,16 +11,16 @@ import (
 	"talf/compute/cuda/internal/driver"
 )
 
-// workspaceSize is what cuBLAS's documentation advises for Hopper. A workspace of its own is also what gives a handle the same bits in
-// every run, whatever other streams do.
+// workspaceSize is what cuBLAS's documentation advises for Hopper. With a workspace of its own a handle gives the
+// same bits in every run, whatever other streams do.
 const workspaceSize = 32 << 20
 
 // A library is cuBLAS on the device's stream, with memory of its own.
 type library struct {
 	blas      *driver.BLAS
 	workspace *block
-	// name is, for example, "cuBLAS 12.8.4 on 132 multiprocessors": it has the same bits on devices of one architecture with as many of
-	// them, says its documentation.
+	// name is, for example, "cuBLAS 12.8.4 on 132 multiprocessors". By its documentation, the library has the same
+	// bits on devices of one architecture with equally many multiprocessors.
 	name string
 }
 
@@ -57,13 +57,13 @@ func (d *device) multiply(l *library, p driver.Product) {
 	}})
 }
 
-// trainingFrom is the fewest multiplications of a product of training that the library computes. What is smaller takes a few
-// microseconds either way, and a call of the library takes more of the host's time than a launch.
+// trainingFrom is the fewest multiplications of a product of training that the library computes. A smaller one takes
+// a few microseconds either way, and a call of the library takes more of the host's time than a launch.
 const trainingFrom = 1 << 20
 
 var errNotAsked = errors.New("it was not asked for")
 
-// startTraining starts the library for products of training, or keeps why there is none.
+// startTraining starts the library for products of training, or records why there is none.
 func (d *device) startTraining() {
 	d.noTraining = errNotAsked
 	if d.cfg.BLAS {
@@ -102,7 +102,7 @@ func (q *queue) trained(bf16, ta, tb bool, h *halfArgs) {
 		}
 		return cols
 	}
-	// A single row may have any stride, but the library wants one that its elements fit in.
+	// The stride of a single row is arbitrary, but the library wants one that is at least its length.
 	q.dev.multiply(q.dev.training, driver.Product{
 		BF16: bf16, M: int(h.m), N: int(h.n), K: int(h.k), A: h.a, B: h.b, C: h.c, TA: ta, TB: tb, Beta: float32(h.beta),
 		LDA: int(max(h.lda, across(ta, h.m, h.k))), LDB: int(max(h.ldb, across(tb, h.k, h.n))), LDC: int(max(h.ldc, h.n)),

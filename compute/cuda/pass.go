@@ -14,9 +14,9 @@ import (
 	"talf/compute/cuda/internal/driver"
 )
 
-// A pass is what was queued since Pass. The owner runs it when somebody waits for it:
+// A pass is the work queued since Pass. The owner runs it when a caller waits for it:
 // one copy of all arguments, then the kernels, as a graph if exactly the same launches
-// came before.
+// have run before.
 //
 // Rows are launched in buckets, and attention's items and chunks in powers of two.
 // Their actual numbers, and everything else that changes from pass to pass, are stored
@@ -37,14 +37,14 @@ type pass struct {
 
 	// What was collected: the first launches of like, or list.
 	like *graph
-	n    int // of like's
+	n    int // launches of like that matched
 	list []launched
 
 	graphs []*graph        // those used last come first
-	seen   map[uint64]bool // hashes of launches that were seen once
+	seen   map[uint64]bool // hashes of passes that were seen once
 }
 
-// A launched is a launch of a kernel. Equal launches do the same to the same memory.
+// A launched is a launch of a kernel. Equal ones do the same to the same memory.
 type launched struct {
 	kernel  kernel
 	grid    [3]uint32
@@ -64,7 +64,7 @@ type passRead struct {
 	dst   []byte // at most n
 }
 
-// A late slice is one whose elements a Choice decides: operations find them on the device.
+// A late slice is one whose elements a Choice decides; operations read them on the device.
 type late struct {
 	host unsafe.Pointer
 	at   int // in the pass's memory
@@ -79,8 +79,8 @@ type graph struct {
 }
 
 const (
-	// passRows is the most rows of a pass that is collected. A larger one is worth
-	// starting before it is complete.
+	// passRows is the most rows of a pass that is collected. A larger pass starts before
+	// it is complete.
 	passRows = 512
 	// countSlots is how many different counts a pass has, each in countBytes: the count
 	// remaining at every launch of a product.
@@ -90,7 +90,7 @@ const (
 	mostGraphs = 64
 	// mostSeen bounds the hashes of passes that were seen once.
 	mostSeen = 1024
-	// readGap is the bytes that are copied for nothing rather than copying twice.
+	// readGap is the most bytes between two reads that are copied along, rather than copying twice.
 	readGap = 1 << 10
 )
 
@@ -112,8 +112,8 @@ func power(n, least int) int {
 	return least
 }
 
-// Pass begins a pass of the given number of rows: what follows is collected and
-// runs when somebody waits for it.
+// Pass begins a pass of the given number of rows: operations that follow are collected and
+// run when a caller waits for them.
 func (q *queue) Pass(rows int) {
 	p := &q.pass
 	if p.on || p.sent {
@@ -134,7 +134,7 @@ func (q *queue) Pass(rows int) {
 	p.begin()
 }
 
-// begin forgets what was collected.
+// begin drops the collected launches.
 func (p *pass) begin() {
 	p.list, p.like, p.n = p.list[:0], nil, 0
 	if len(p.graphs) > 0 {
@@ -142,8 +142,8 @@ func (p *pass) begin() {
 	}
 }
 
-// launch collects a launch. A pass is nearly always one that came before, so that launches are
-// compared with a graph's while they are at hand, and written only where no graph has begun so.
+// launch collects a launch. Nearly every pass repeats an earlier one, so launches are compared with
+// those of a graph as they come, and recorded only when no graph begins like this.
 func (p *pass) launch(k kernel, grid [3]uint32, args []uint64) {
 	if g := p.like; g != nil {
 		if p.n < len(g.list) && g.list[p.n].is(k, grid, args) {
@@ -163,7 +163,7 @@ func (p *pass) launch(k kernel, grid [3]uint32, args []uint64) {
 	copy(p.list[len(p.list)-1].args[:], args)
 }
 
-// write makes what was collected a list of its own.
+// write copies the matched launches to a list of this pass's own.
 func (p *pass) write() {
 	p.list = append(p.list[:0], p.like.list[:p.n]...)
 	p.like, p.n = nil, 0
@@ -246,7 +246,7 @@ func (q *queue) play() {
 	}
 	q.launchAll()
 	for i := 0; i < len(p.reads); {
-		// Neighbours come in one copy, as do those with less between them than a copy costs.
+		// Adjacent reads take one copy, and so do reads with a gap that costs less than a copy.
 		at, end := p.reads[i].at, 0
 		for ; i < len(p.reads) && (end == 0 || p.reads[i].at-end < readGap); i++ {
 			end = p.reads[i].at + p.reads[i].n

@@ -25,7 +25,7 @@ func (d *device) KVBytes(c compute.KVConfig, blocks int) int64 {
 	return int64((blocks+per-1)/per)*int64(per)*unit + 8*maxChunks
 }
 
-// WorkBytes returns the memory of a queue's arguments and of what products and attention share.
+// WorkBytes returns the memory of a queue's arguments and of the scratch of products and attention.
 // Scratch memory doubles when it grows, and the old half may not be freed yet. The best of pieces,
 // topBytes, are fewer than the sums of products.
 func (d *device) WorkBytes(c compute.KVConfig, heads, width, rows, positions int) int64 {

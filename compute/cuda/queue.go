@@ -20,8 +20,8 @@ import (
 type queue struct {
 	dev *device
 
-	// Arguments travel through page-locked memory to the same offset of a twin on the
-	// device. Both are reused from the start once the stream is idle.
+	// Arguments are written to page-locked memory and copied to the same offset of a buffer on
+	// the device. Both are reused from the start once the stream is idle.
 	pinned []byte
 	twin   *block
 	at     int
