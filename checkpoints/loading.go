@@ -90,7 +90,7 @@ type Loading struct {
 	Lazy      bool // pack the weights only when the model first runs
 	// AllowNonFinite loads weights that are NaN, infinite or too large for DType.
 	AllowNonFinite bool
-	// Watch, unless nil, is told how far long work on all the weights is.
+	// Watch, unless nil, is called with the progress of long work on all the weights.
 	Watch model.Watch
 }
 

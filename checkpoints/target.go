@@ -25,7 +25,7 @@ type Target struct {
 	Dir     string
 	Spec    *arch.Spec
 	Classes []string // "architectures" of its config.json
-	// Watch, unless nil, is told how far reading all weights is, and may end it.
+	// Watch, unless nil, is called with the progress of reading all weights, and may end it.
 	Watch model.Watch
 
 	set *safetensors.Set

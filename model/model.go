@@ -38,7 +38,7 @@ const (
 	Identifying Phase = "identifying" // reading them for Identity or Function
 )
 
-// A Watch is told that done bytes of total are worked through. An error ends the work, which
+// A Watch is called when done of total bytes have been processed. An error ends the work, which
 // returns it. Calls do not overlap, but come from several goroutines.
 type Watch func(p Phase, done, total int64) error
 
@@ -68,7 +68,7 @@ type Options struct {
 	// otherwise refused with a *safetensors.ValueError. Draft heads are never refused,
 	// because they cannot change what their target says: see Model.Flaw.
 	AllowNonFinite bool
-	// Watch, unless nil, is told how far long work on all the weights is.
+	// Watch, unless nil, is called with the progress of long work on all the weights.
 	Watch Watch
 
 	kept   map[string]compute.Kept  // the tensors that are stored in blocks which Q4 and Stored keep

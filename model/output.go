@@ -114,7 +114,7 @@ func (m *Model) read(dst []float32, b compute.Buffer, off int) {
 const mostAhead, mostAheadRows = 64, 512
 
 // readAhead makes a pass read as many likely tokens per row as callers asked for after
-// earlier passes, unless nobody asked after the last pass.
+// earlier passes, unless the last pass was not asked about.
 func (o *Output) readAhead(q compute.Replayer) {
 	a := &o.m.act
 	last := &a.out[1].best

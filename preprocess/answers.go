@@ -37,8 +37,8 @@ type Question struct {
 // An Answer is what follows a Question.
 type Answer struct {
 	Text string
-	// Reasoning is what was thought before the answer of a conversation, where that is told
-	// apart.
+	// Reasoning is what was thought before the answer of a conversation, where that is
+	// separate.
 	Reasoning string
 	Cut       bool // it has no end: it was as long as allowed
 }

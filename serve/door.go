@@ -76,7 +76,8 @@ func (l *Listener) Open(ctx context.Context, c Config) error {
 // Bound returns the address of an open door.
 func (l *Listener) Bound() string { return l.door.ln.Addr().String() }
 
-// Tell says that a phase has done so much of total, of which 0 is unknown. A nil door, or one that is passed, needs no telling.
+// Tell sets the progress of a phase of loading, which responses report; a total of 0 is unknown. It does nothing
+// without an open door.
 func (l *Listener) Tell(phase string, done, total int64) {
 	if l.door != nil {
 		l.door.Tell(phase, done, total)

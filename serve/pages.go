@@ -40,7 +40,7 @@ func (p *pages) refusal(r *http.Request) *refuse.Error {
 		return refuse.Forbidden("a page of another origin asks, which this server was not told to answer")
 	}
 	if r.Header.Get("Origin") == "" && r.Header.Get("Sec-Fetch-Site") == "" {
-		return nil // not from a browser: nobody else chose the name
+		return nil // not from a browser: the client chose the name itself
 	}
 	if host := hostname(r.Host); !fixed(host) && !p.hosts[host] {
 		return refuse.Forbidden(fmt.Sprintf("a page of host %.100q asks, which this server was not told to answer: want an address, localhost, or an allowed origin", host))

@@ -57,7 +57,7 @@ type Config struct {
 	Metrics *metrics.Metrics
 	// MetricsOpen lets everyone read the metrics, with and without a key.
 	MetricsOpen bool
-	// Collector is the URL of an OpenTelemetry collector that is told of requests; "": none is.
+	// Collector is the URL of an OpenTelemetry collector that receives spans of requests; "": none is.
 	Collector string
 	// Now is the clock of responses; nil is time.Now.
 	Now func() time.Time

@@ -39,7 +39,7 @@ type HeadJob struct {
 	// Vocab are the target's tokens that the head predicts, ascending; nil: all.
 	Vocab []int32
 	Force bool // train even if the data or Init belong to another target
-	// Warn, if not nil, is told what could not be checked because an earlier release wrote
+	// Warn, if not nil, is called with what could not be checked because an earlier release wrote
 	// the data, Init, or the checkpoint to continue from, and what a resumed run cannot use,
 	// such as a damaged checkpoint.
 	Warn func(string)
@@ -51,7 +51,7 @@ type HeadJob struct {
 	// Arithmetic names what computes if its last bits differ from the CPU's; "" is the
 	// CPU. A run continues only with the same one.
 	Arithmetic string
-	// Joined, if not nil, lets devices of this process sum gradients themselves, and is told what sums, or why the host does.
+	// Joined, if not nil, lets devices of this process sum gradients themselves. It is called with what sums, or with the reason why the host does.
 	Joined func(by string, why error)
 	// Group is the ranks that train together; nil is this process alone. Only rank 0
 	// uses Out. Target, Data and Init must be the same on all ranks.

@@ -116,7 +116,7 @@ func (t *attendTask) apart() bool {
 		t.writer = append(t.writer, 0)
 	}
 	mark := func(i int) uint64 { return uint64(t.pass)<<32 | uint64(i) }
-	// free reports whether block b is span i's or nobody's.
+	// free reports whether block b is span i's or has no owner.
 	free := func(i int, b int32) bool {
 		w := t.writer[b]
 		return uint32(w>>32) != t.pass || w == mark(i)

@@ -27,7 +27,7 @@ type Config struct {
 	TrainBF16 bool
 	// TrainBLAS lets a vendor's library compute large products of training where it is found; the CPU has none.
 	TrainBLAS bool
-	// Log, unless nil, is told what costs time on this machine.
+	// Log, unless nil, gets a warning of what costs time on this machine.
 	Log *slog.Logger
 }
 

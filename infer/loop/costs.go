@@ -27,7 +27,7 @@ const (
 	mostMixed = 15
 )
 
-// add takes the measure of a pass. Those without draft trees keep nobody waiting.
+// add records the cost of a pass. Passes without draft trees do not count: no running request waits for them.
 func (c *costs) add(p *infer.Pass) {
 	if p.Trees == 0 || p.Verify <= 0 {
 		return

@@ -39,7 +39,7 @@ import (
 type Options struct {
 	Model model.Options
 	Force bool // load even if the head was trained for another target
-	// Warn, if not nil, is told what could not be checked: files of earlier releases say
+	// Warn, if not nil, is called with what could not be checked: files of earlier releases say
 	// less about their target.
 	Warn func(string)
 }

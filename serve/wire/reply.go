@@ -62,7 +62,7 @@ type Choice struct {
 	Round    *Round // in place of Drafting
 	// Calls are those of the answer, or with streaming a part of one.
 	Calls []Call
-	// Reasoning is what was thought before the answer, where that is told apart.
+	// Reasoning is what was thought before the answer, where that is separate.
 	Reasoning string
 	// Parts are a whole answer's in their order, if it may have calls: each a text, what was thought
 	// or a part of a call.
@@ -111,7 +111,7 @@ type Usage struct {
 }
 
 // Predicted counts the tokens of a prediction: those that the answer has, and those that were
-// drafted in vain, which count as tokens of the answer too, as OpenAI's API has it.
+// drafted and rejected, which count as tokens of the answer too, as OpenAI's API has it.
 type Predicted struct {
 	Accepted int `json:"accepted_prediction_tokens"`
 	Rejected int `json:"rejected_prediction_tokens"`

@@ -25,7 +25,7 @@ type Guard interface {
 }
 
 // WithControlTokens returns t for conversations whose messages may hold special tokens, as in
-// transformers: whoever writes a message can then end it, or begin another one in the system's
+// transformers: the author of a message can then end it, or begin another one in the system's
 // name.
 func (t *Template) WithControlTokens() *Template {
 	c := *t

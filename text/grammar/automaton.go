@@ -32,7 +32,7 @@ type Automaton struct {
 	computed atomic.Int64
 }
 
-// A Mask is a set of tokens: bit i%64 of word i/64 is token i's. Nobody writes to it.
+// A Mask is a set of tokens: bit i%64 of word i/64 is token i's. It is read-only.
 type Mask []uint64
 
 // Has reports whether a token is in the set.

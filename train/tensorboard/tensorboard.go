@@ -46,7 +46,7 @@ type Log struct {
 	done bool // failed or closed
 }
 
-// New returns a log in the directory of a run, or nil if kind is "". The first error is told to
+// New returns a log in the directory of a run, or nil if kind is "". The first error goes to
 // warn, and ends the log but not the run.
 func New(kind, dir string, warn func(string)) *Log {
 	if kind == "" {

@@ -137,7 +137,7 @@ func (b *Pool) Share(id int32) { b.refs[id]++ }
 func (b *Pool) Refs(id int32) int { return int(b.refs[id]) }
 
 // Copies returns the number of blocks that sequences take to write to these, which they share, and sorts them. Of
-// several sequences that share one, and nobody else does, the last one to write keeps it.
+// several sequences that share one, with no other owner, the last one to write keeps it.
 func (b *Pool) Copies(tails []int32) (take int) {
 	slices.Sort(tails)
 	for i := 0; i < len(tails); {
