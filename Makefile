@@ -1,7 +1,7 @@
 # Every target calls a step of .ci/run or one go command: what passes here
 # passes there.
 .DEFAULT_GOAL := help
-.PHONY: help check test race cuda gpu-bundle fuzz bench bench-compare golden generate notice release demo demo-target demo-large demo-lm measurements measurements-age tune ci
+.PHONY: help check test race cuda gpu-bundle fuzz bench bench-compare golden generate notice release demo demo-target demo-large demo-lm measurements measurements-age ci
 
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/\1\t\2/p' $(MAKEFILE_LIST) | expand -t 16
@@ -84,23 +84,6 @@ demo-lm: demo-large ## train the small language model of the measurements again,
 
 measurements: ## the tables of docs/measurements that need nothing but the repository, again, and what README.md quotes of them
 	go run -C tools ./measurements $(TABLES)
-
-tune: demo-large ## fit the constants of draft methods on the tuning part of the prompts, and report on the other part; vary those of auto
-	go run -C tools ./measurements -make head
-	go build -o .cache/demo-large/talf ./cmd/talf
-	for part in tune report; do \
-		.cache/demo-large/talf bench record --model .cache/demo-large/gsm10m --draft lm=.cache/demo-large/gsm10m-lm --head talf=.cache/demo-large/head \
-			$$(for s in problems stories chat code passages questions; do \
-				echo --prompts $$s=.cache/demo-large/prompts/$$s.jsonl; done) --split $$part --limit 6 --warmup 1 --max-tokens 64 \
-			--temperature 0,1 --method goose --method recycle:rows --method fuse --out .cache/demo-large/$$part.rec || exit 1; \
-	done
-	go run ./internal/tune -part tune fit .cache/demo-large/tune.rec
-	go run ./internal/tune report .cache/demo-large/report.rec
-	go run ./internal/tune overlay .cache/demo-large/overlay
-	for part in tune report; do \
-		go run -overlay .cache/demo-large/overlay/overlay.json ./internal/tune -costs internal/tune/costs.json,internal/tune/f32.json \
-			auto .cache/demo-large/$$part.rec || exit 1; \
-	done
 
 measurements-age: ## which of these tables are older than the code that they measure
 	go run -C tools ./measurements -age

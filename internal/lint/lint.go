@@ -125,7 +125,6 @@ var Rules = []Rule{
 	{"internal/plot", nil},
 	{"internal/quickstart", []string{"infer/...", "internal/demo", "internal/plot", "model/...", "preprocess", "train", "text/..."}},
 	{"internal/wire", nil},
-	{"internal/tune", []string{"infer", "infer/bench", "infer/bench/replay", "infer/draft/constants", "internal/durable", "internal/limits"}},
 	{"internal/report", []string{
 		"checkpoints", "infer", "infer/bench", "infer/bench/micro", "infer/bench/paper", "infer/bench/rig", "infer/trace", "internal/cli", "internal/plot", "internal/table", "internal/version",
 		"model/identity", "train",

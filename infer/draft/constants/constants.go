@@ -1,6 +1,6 @@
 // Package constants holds the constants of draft methods that were fitted to data, where theory and
-// publications give none. internal/tune fits them, on the tuning part of prompts alone, and writes
-// fitted.json; docs/methods.md lists them with the others.
+// publications give none: on the tuning part of prompts alone, as fitted.json says;
+// docs/methods.md lists them with the others.
 package constants
 
 import (
