@@ -45,7 +45,7 @@ bench-compare: ## make bench-compare REF=main: passes of this tree and of REF in
 	go run -C tools ./benchgate "$(CURDIR)/.cache/bench/talf-old" "$(CURDIR)/.cache/bench/talf-new" --shape 10m --reps 10
 
 golden: ## rewrite the committed files that tests compare with the code
-	go test ./internal/demo -run TestEmbeddedTargetFollowsTheRecipe -update
+	cd lab && go test ./target -run TestEmbeddedTargetFollowsTheRecipe -update
 
 generate: ## run the code generators
 	go generate ./...
@@ -62,14 +62,16 @@ demo: ## the quickstart
 	go run ./cmd/talf quickstart
 
 demo-target: ## train the embedded model again, about an hour on two cores
-	go run ./internal/demo/mktarget -texts .cache/demo
+	go build -C lab -o ../.cache/demo/ ./cmd/lab
+	.cache/demo/lab target --texts .cache/demo
 	rm -rf .cache/demo/model
 	go run ./cmd/talf train --kind lm --model internal/demo/target --data .cache/demo/train.jsonl --out .cache/demo/lm --resume \
 		--steps 3000 --rows 2048 --lr 2e-3 --min-lr 0.05 --warmup 100 --held-out 0.01 --eval-seqs 100 --seed 1 --export .cache/demo/model
 	cp .cache/demo/model/model.safetensors internal/demo/target/
 
 demo-large: ## the models and prompts that measurements are made with, to .cache/demo-large; nothing is fetched
-	go run ./internal/demo/mklarge .cache/demo-large
+	go build -C lab -o ../.cache/demo-large/ ./cmd/lab
+	.cache/demo-large/lab unpack .cache/demo-large
 
 demo-lm: demo-large ## train the small language model of the measurements again, to the bit: five minutes on two cores
 	go build -o .cache/demo-large/talf ./cmd/talf
@@ -83,10 +85,10 @@ demo-lm: demo-large ## train the small language model of the measurements again,
 	cmp .cache/demo-large/trained/model.safetensors .cache/demo-large/gsm10m-lm/model.safetensors
 
 measurements: ## the tables of docs/measurements that need nothing but the repository, again, and what README.md quotes of them
-	go run -C tools ./measurements $(TABLES)
+	go run -C lab ./cmd/lab measurements $(TABLES)
 
 measurements-age: ## which of these tables are older than the code that they measure
-	go run -C tools ./measurements -age
+	go run -C lab ./cmd/lab measurements --age
 
 ci: ## all steps of .ci/run
 	.ci/run

@@ -15,7 +15,6 @@ import (
 
 	"talf/compute/cpu"
 	"talf/compute/cpu/kern"
-	"talf/internal/demo/gsm10m"
 	"talf/internal/golden"
 	"talf/model"
 	"talf/model/arch"
@@ -58,12 +57,6 @@ func fixture(t testing.TB, name string) (dir string, want *safetensors.Set) {
 	switch {
 	case name == "demo": // the trained model that the program embeds
 		return filepath.Join("..", "internal", "demo", "target"), open(t, golden.File(t, "demo/golden.safetensors"))
-	case name == "gsm10m":
-		dir = t.TempDir()
-		if err := gsm10m.Unpack(dir); err != nil {
-			t.Fatal(err)
-		}
-		return dir, open(t, golden.File(t, "gsm10m/golden.safetensors"))
 	case strings.HasPrefix(name, "data/"):
 		dir = golden.Shared(t, name)
 	default:
@@ -213,7 +206,6 @@ func TestAgreesWithTransformers(t *testing.T) {
 		{"hf/gpt-neox-sequential", true, [][2]string{{"greedy_prompt", "greedy_ids"}}},
 		{"demo", false, numbered("greedy%d_prompt", "greedy%d_ids")},
 		{"data/hf/stories260K", false, numbered("prompt%d_ids", "greedy%d_ids")},
-		{"gsm10m", false, numbered("greedy%d_prompt", "greedy%d_ids")},
 	} {
 		t.Run(filepath.Base(c.dir), func(t *testing.T) {
 			dir, want := fixture(t, c.dir)

@@ -16,8 +16,6 @@ require (
 	github.com/google/go-containerregistry v0.22.1
 	github.com/google/licensecheck v0.3.1
 	github.com/mmcloughlin/avo v0.6.0
-	github.com/santhosh-tekuri/jsonschema/v6 v6.0.3
-	gonum.org/v1/gonum v0.17.0
 	k8s.io/api v0.37.2
 	k8s.io/apimachinery v0.37.2
 	sigs.k8s.io/gateway-api v1.4.1

@@ -39,7 +39,7 @@ func benchmarkStep(b *testing.B, name string, half bool) {
 // BenchmarkEagle3Step is one optimiser step of an EAGLE-3 head with training-time test, an LM head of its own
 // and top-16 labels: a head for gsm10m, 7 steps from 2 sequences of 256 positions, and one with hidden size 2048, FFN
 // 5632, 16 heads and 32,000 tokens to predict, 3 steps from one such sequence.
-// tools/experiments/torch_eagle3.py is the same in PyTorch.
+// lab/experiments/torch_eagle3.py is the same in PyTorch.
 func BenchmarkEagle3Step(b *testing.B) {
 	for _, c := range []struct {
 		name, loss                           string

@@ -1,6 +1,7 @@
 package bench
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 
@@ -19,6 +20,18 @@ type Axes struct {
 
 // ErrNoSource is wrapped with a method that asks a draft model if there is none.
 var ErrNoSource = errors.New("asks a draft model, and none is given")
+
+// Compare adds the methods of x to c, and those that learn a second time, cold; if answers have a
+// format, all again held to it.
+func (c *Config) Compare(x Axes) error {
+	var err error
+	if c.Methods, err = Cross(x); errors.Is(err, ErrNoSource) {
+		return fmt.Errorf("--method: %w: give --head CKPT or --draft DIR", err)
+	} else if err != nil {
+		return err
+	}
+	return cmp.Or(c.AddCold(), c.AddHeld())
+}
 
 // Cross combines methods with verifiers, budgets and, if they ask one, draft models. A verifier
 // runs only at the temperatures that suit it.

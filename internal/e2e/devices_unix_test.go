@@ -15,7 +15,6 @@ import (
 
 	"talf/checkpoints"
 	"talf/data"
-	"talf/infer/bench/replay"
 	"talf/infer/draft/shape"
 	"talf/internal/cli"
 	"talf/internal/e2e/talftest"
@@ -55,7 +54,6 @@ func TestPipesAndDevicesAreRefused(t *testing.T) {
 		{"flags.yaml", func(_, file string) error {
 			return (&cli.FlagFile{}).Read(pflag.NewFlagSet("", pflag.ContinueOnError), file)
 		}},
-		{"recording", func(_, file string) error { _, err := replay.Open(file); return err }},
 	} {
 		for kind, put := range map[string]func(path string) error{
 			"pipe":   func(path string) error { return unix.Mkfifo(path, 0o600) },

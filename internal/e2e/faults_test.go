@@ -412,7 +412,7 @@ func TestLostOutputIsAFailure(t *testing.T) {
 		{"help"},
 		{"train", "--help"},
 		{"doctor"},
-		{"bench", "--paper", "list"},
+		{"bench", "--help"},
 		{"inspect", model},
 		{"inspect", model, "--json"},
 		{"generate", "--model", model, "--prompt", "x", "--max-tokens", "2"},
@@ -438,7 +438,7 @@ func TestOutputThatNobodyReadsEndsQuietly(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer func() { _ = pipe.Close() }()
-	for _, args := range [][]string{{"version"}, {"bench", "--paper", "list"}} {
+	for _, args := range [][]string{{"version"}, {"bench", "--help"}} {
 		c := talftest.Command(t, args...)
 		var errb bytes.Buffer
 		c.Stdout, c.Stderr = pipe, &errb

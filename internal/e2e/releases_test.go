@@ -15,7 +15,6 @@ import (
 	"testing"
 
 	"talf/compute/cpu"
-	"talf/infer/bench/replay"
 	"talf/internal/demo"
 	"talf/internal/e2e/talftest"
 	"talf/model/modeltest"
@@ -45,7 +44,6 @@ var writes = [][]string{
 	answering("answers.jsonl"),
 	measuring("bench.jsonl"),
 	{"datastore", "build", "--model", "model", "--data", "text.jsonl", "--out", "text.idx"},
-	{"bench", "record", "--model", "model", "--head", "run", "--prompts", "prompts.jsonl", "--limit", "2", "--max-tokens", "4", "--prompt-tokens", "8", "--nodes", "4", "--width", "4", "--threads", "1", "--out", "answers.rec"},
 	{"generate", "--model", "model", "--head", "run", "--prompt", "Once", "--max-tokens", "4", "--trace", "trace.jsonl"},
 }
 
@@ -263,17 +261,9 @@ func continueFiles(t *testing.T, old bool) {
 	// What is only read.
 	done(t, "datastore", "inspect", "text.idx")
 	done(t, "generate", "--model", "model", "--method", "rest:file=text.idx", "--prompt", "Once", "--max-tokens", "4")
-	done(t, "bench", "replay", "answers.rec", "--method", "salf:N=4")
 	done(t, "inspect", "trace", "trace.jsonl")
 	if r := done(t, "generate", "--model", "q8", "--prompt", "Once", "--max-tokens", "4"); r.Out == "" {
 		t.Error("the quantised model says nothing")
-	}
-	rec, err := replay.Open("answers.rec")
-	if err != nil {
-		t.Fatal(err)
-	}
-	if says := strings.Contains(string(rec.Settings), rec.Model) && strings.Count(string(rec.Settings), `"id":"talf-fn-1:`) == 2; says == old {
-		t.Errorf("the recording is of %s: %s", rec.Model, rec.Settings)
 	}
 	// They are in the form of the release.
 	for file, want := range map[string]bool{"labels/manifest.json": old, "run/step-00000004/manifest.json": old} {

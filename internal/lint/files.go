@@ -28,6 +28,7 @@ var Writers = map[string]string{
 	"internal/golden/":          "test support: writes testdata of a source tree",
 	"internal/manpages/":        "run by hand, writes into a source tree",
 	"model/modeltest/":          "test support: writes small models",
+	"lab/":                      "a module of its own, for measuring",
 	"tools/":                    "a module of its own, for building releases",
 }
 

@@ -32,7 +32,7 @@ var Goroutines = map[string]string{
 
 // testSupport are directories whose goroutines end a test if they panic, as they should.
 var testSupport = []string{
-	"compute/computetest/", "compute/cuda/cudatest/", "internal/e2e/", "internal/limits/costtest/", "tools/",
+	"compute/computetest/", "compute/cuda/cudatest/", "internal/e2e/", "internal/limits/costtest/", "lab/", "tools/",
 }
 
 // Unguarded returns one sentence for each goroutine that a Go file starts without recovering from

@@ -92,15 +92,12 @@ var Rules = []Rule{
 	{"infer/bench/benchtest", []string{"compute/cpu", "infer", "infer/bench", "infer/draft/drafttest"}},
 	{"infer/bench/load", []string{"internal/plot", "internal/table"}},
 	{"infer/bench/micro", []string{"compute", "compute/cpu", "compute/cpu/kern", "compute/cpu/topology", "infer/draft/cost", "infer/experts", "internal/plot", "internal/table", "internal/version", "model/...", "tree", "text/tokenizer"}},
-	{"infer/bench/rig", []string{"infer", "infer/bench", "infer/bench/paper", "infer/constrain", "infer/decode", "infer/prompts", "infer/source", "model/...", "text/..."}},
-	{"infer/bench/paper", []string{"infer", "infer/bench", "infer/draft", "internal/plot", "internal/spec", "internal/table", "model/...", "tree"}},
-	{"infer/bench/replay", []string{"infer", "infer/bench", "infer/bench/micro", "infer/draft/...", "infer/experts", "internal/table", "model", "tree"}},
+	{"infer/bench/rig", []string{"infer", "infer/bench", "infer/bench/heads", "infer/constrain", "infer/decode", "infer/prompts", "infer/source", "internal/plot", "internal/table", "model/...", "text/..."}},
+	{"infer/bench/heads", []string{"infer", "infer/bench", "internal/plot", "internal/spec", "internal/table", "model/...", "tree"}},
 	{"infer/bench/rounds", []string{"infer", "infer/experts", "model", "tree"}},
 	{"internal/await", nil},
 	{"internal/cli", []string{"internal/mapped"}},
-	{"internal/demo/gsm10m", nil},
-	{"internal/demo/mklarge", []string{"internal/demo/...", "internal/quickstart"}},
-	{"internal/demo/...", []string{"text/tokenizer"}},
+	{"internal/demo", nil},
 	{"internal/console", []string{"infer", "infer/decode", "internal/cli"}},
 	{"internal/doctor", []string{"compute/cpu/...", "compute/devices", "internal/units", "internal/version"}},
 	{"internal/durable", nil},
@@ -126,7 +123,7 @@ var Rules = []Rule{
 	{"internal/quickstart", []string{"infer/...", "internal/demo", "internal/plot", "model/...", "preprocess", "train", "text/..."}},
 	{"internal/wire", nil},
 	{"internal/report", []string{
-		"checkpoints", "infer", "infer/bench", "infer/bench/micro", "infer/bench/paper", "infer/bench/rig", "infer/trace", "internal/cli", "internal/plot", "internal/table", "internal/version",
+		"checkpoints", "infer", "infer/bench", "infer/bench/micro", "infer/bench/heads", "infer/bench/rig", "infer/trace", "internal/cli", "internal/plot", "internal/table", "internal/version",
 		"model/identity", "train",
 	}},
 	{"cmd/talf/...", []string{
@@ -175,7 +172,7 @@ var Owners = map[string][]string{
 	"gorgonia.org/gorgonia":             {"train/internal/gg/..."},
 	"gorgonia.org/tensor":               {"train/internal/gg/..."},
 	"github.com/parquet-go/parquet-go":  {"data/..."},
-	"github.com/sugarme/tokenizer":      {"text/tokenizer/...", "internal/demo"},
+	"github.com/sugarme/tokenizer":      {"text/tokenizer/..."},
 	"github.com/spf13/cobra":            {"cmd/talf/...", "internal/cli", "internal/manpages"},
 	"github.com/schollz/progressbar/v3": {"internal/cli"},
 	"gorgonia.org/cu":                   {"compute/cuda/..."},
@@ -215,6 +212,9 @@ func Violations(pkgs []Package) []string {
 				}
 			}
 			to, ok := strings.CutPrefix(imp, Module+"/")
+			if ok && matches("lab/...", to) {
+				bad = append(bad, fmt.Sprintf("%s imports %s: the laboratory uses the product, never the other way round", name, to))
+			}
 			for _, s := range Separate {
 				if ok && (matches(s[0], name) && matches(s[1], to) || matches(s[1], name) && matches(s[0], to)) {
 					bad = append(bad, fmt.Sprintf("%s imports %s: they must not know each other", name, to))

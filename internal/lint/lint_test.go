@@ -91,8 +91,10 @@ func TestRulesBite(t *testing.T) {
 		{ImportPath: "talf/infer/bench", Imports: []string{"talf/data"}},
 		{ImportPath: "talf/train/internal/gg", Imports: []string{"gorgonia.org/tensor", "talf/compute"}},
 		{ImportPath: "talf/surprise"},
+		{ImportPath: "talf/cmd/talf/command", TestImports: []string{"talf/lab/papers"}},
 	}
 	want := []string{
+		"cmd/talf/command imports lab/papers: the laboratory uses the product, never the other way round",
 		"infer imports data",
 		"infer/bench imports data",
 		"infer/draft imports train/net: they must not know each other",
@@ -136,6 +138,31 @@ func TestEveryDependencyHasAReason(t *testing.T) {
 	slices.Sort(got)
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("go.mod (-) and %s (+) differ:\n%s", table, diff)
+	}
+}
+
+// The laboratory tests the product with the versions that the product is released with.
+func TestTheLaboratoryHasTheProductsVersions(t *testing.T) {
+	of := func(name string) map[string]string {
+		out := map[string]string{}
+		for line := range strings.Lines(read(t, name)) {
+			if f := strings.Fields(strings.TrimPrefix(line, "require ")); len(f) > 1 && strings.HasPrefix(f[1], "v") {
+				out[f[0]] = f[1]
+			}
+		}
+		return out
+	}
+	product, lab := of("go.mod"), of("lab/go.mod")
+	shared := 0
+	for module, version := range lab {
+		if want, ok := product[module]; ok {
+			if shared++; version != want {
+				t.Errorf("lab/go.mod has %s %s, go.mod %s", module, version, want)
+			}
+		}
+	}
+	if shared < 10 {
+		t.Errorf("%d modules are in both", shared)
 	}
 }
 

@@ -9,7 +9,7 @@ import (
 
 	"talf/infer"
 	"talf/infer/bench"
-	"talf/infer/bench/paper"
+	"talf/infer/bench/rig"
 	"talf/infer/decode"
 	"talf/infer/source"
 	"talf/infer/trace"
@@ -176,7 +176,7 @@ func (r *run) compare(ctx context.Context, x *comparison) error {
 	for i := range x.rows {
 		x.rows[i].measured(&report.Rows[i])
 	}
-	all := &paper.Report{Report: report, Device: m.Device().Name(), DType: strings.ToUpper(m.Weights()), Layers: x.layers}
+	all := &rig.Report{Report: report, Device: m.Device().Name(), DType: strings.ToUpper(m.Weights()), Layers: x.layers}
 	if err := durable.WriteJSON(r.path(x.file), all); err != nil {
 		return err
 	}

@@ -20,8 +20,8 @@ import (
 
 	"talf/checkpoints"
 	"talf/infer/bench"
+	"talf/infer/bench/heads"
 	"talf/infer/bench/micro"
-	"talf/infer/bench/paper"
 	"talf/infer/bench/rig"
 	"talf/infer/trace"
 	"talf/internal/cli"
@@ -54,7 +54,7 @@ type Training struct {
 // A Bench is a comparison of methods.
 type Bench struct {
 	Name   string
-	Report *paper.Report
+	Report *rig.Report
 	// Settings identify what a log's measurements were made with.
 	Settings []Setting
 }
@@ -62,7 +62,7 @@ type Bench struct {
 // An Eval is an evaluation of draft heads.
 type Eval struct {
 	Name   string
-	Report *paper.EvalReport
+	Report *heads.Report
 }
 
 // A Cost is what passes cost on a machine.
@@ -312,7 +312,7 @@ func (r *Run) log(in io.Reader, name string) error {
 	if err != nil {
 		return err
 	}
-	b := Bench{Name: name, Report: &paper.Report{Report: report, Device: "from a log"}}
+	b := Bench{Name: name, Report: &rig.Report{Report: report, Device: "from a log"}}
 	if made != nil {
 		b.Settings = append(function("target", made.Function), settings(made.Rest)...)
 		for _, d := range made.Drafts {
@@ -355,7 +355,7 @@ func (r *Run) result(in io.Reader, name string) (kind string, err error) {
 	}
 	switch {
 	case all("rows", "sets", "prompts", "max_tokens", "seeds"):
-		var p paper.Report
+		var p rig.Report
 		if err := json.Unmarshal(raw, &p); err != nil {
 			return "", err
 		}
@@ -365,7 +365,7 @@ func (r *Run) result(in io.Reader, name string) (kind string, err error) {
 		r.Benches = append(r.Benches, Bench{Name: name, Report: &p})
 		return "comparison of methods", nil
 	case all("name", "doc", "bootstrap"):
-		e, err := paper.ReadEval(raw)
+		e, err := heads.ReadReport(raw)
 		if err != nil {
 			return "", err
 		}

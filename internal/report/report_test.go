@@ -15,7 +15,7 @@ import (
 	"strings"
 	"testing"
 
-	"talf/infer/bench/paper"
+	"talf/infer/bench/rig"
 	"talf/internal/report"
 )
 
@@ -60,7 +60,7 @@ func TestAPageShowsWhatRunsHold(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	var b paper.Report
+	var b rig.Report
 	if err := json.Unmarshal(raw, &b); err != nil {
 		t.Fatal(err)
 	}

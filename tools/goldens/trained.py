@@ -1,6 +1,6 @@
 """Golden outputs of transformers on the trained models of internal/demo: target and gsm10m.
 
-    go run ./internal/demo/mklarge .cache/demo-large
+    make demo-large
     python3 tools/goldens/trained.py OUT
 
 writes OUT/demo/golden.safetensors and OUT/gsm10m/golden.safetensors: logits and hidden states of one

@@ -11,7 +11,7 @@
 //
 //	grammarbench masks TOKENIZER
 //
-// times compiling and masks for tools/experiments/grammars.py: jobs and times are JSON, one a line.
+// times compiling and masks for lab/experiments/grammars.py: jobs and times are JSON, one a line.
 package main
 
 import (

@@ -3,7 +3,7 @@
 
     llamacpp_eagle3.py TALF LLAMA_SERVER MODEL MODEL.gguf HEAD.gguf PROMPTS [--depth 4] [--tokens 64] [--count 10]
 
-MODEL.gguf is the model directory MODEL in F32 (tools/experiments/llama_gguf.py), HEAD.gguf what `talf export
+MODEL.gguf is the model directory MODEL in F32 (lab/experiments/llama_gguf.py), HEAD.gguf what `talf export
 --format gguf` wrote. Both programs continue the prompts greedily, draft chains of --depth tokens, and have one
 thread. llama.cpp drafts from the first token of an answer on, talf before it, so talf is given that token with the
 prompt. Then the answers should be equal, and so should the drafted tokens and those that are accepted, up to

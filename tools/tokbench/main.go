@@ -1,6 +1,6 @@
 //go:build unix
 
-// Command tokbench times tokenizers for tools/experiments/tokenizers.sh:
+// Command tokbench times tokenizers for lab/experiments/tokenizers.sh:
 //
 //	tokbench talf|sugarme FILE
 //

@@ -3,25 +3,24 @@ package command
 import (
 	"context"
 	"errors"
-	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
 	"talf/infer/bench"
-	"talf/infer/bench/paper"
+	"talf/infer/bench/heads"
+	"talf/infer/bench/rig"
 	"talf/internal/cli"
 	"talf/internal/durable"
 )
 
-// A benchOptions holds bench's flags. record and replay use some of them.
+// A benchOptions holds bench's flags. A Session uses some of them.
 type benchOptions struct {
 	rigOptions
 	methods   []string
 	verifiers []string
-	exhibits  []string
-	datastore string
+	tables    Tables
 	budgets   []int
 	warmup    int
 	repeat    int
@@ -34,7 +33,13 @@ type benchOptions struct {
 }
 
 func newBench(a *app) *cobra.Command {
-	var o benchOptions
+	c := newBenchOf(a, noTables{})
+	c.AddCommand(newBenchDecode(a), newBenchKernels(a), newBenchPerplexity(a), newBenchServe(a))
+	return c
+}
+
+func newBenchOf(a *app, tables Tables) *cobra.Command {
+	o := benchOptions{tables: tables}
 	c := &cobra.Command{
 		Use:   "bench MODEL --head CKPT --prompts FILE",
 		Short: "Compare draft methods, heads and verifiers with plain decoding",
@@ -59,11 +64,6 @@ keeps only the beginning of every text, so that the model writes the rest.
 METHOD@VERIFIER gives a method its own verifier; --verify gives one to all the others. A
 budget limits the nodes of a tree, root included, whatever the method's parameters say.
 
---paper runs the methods of a publication's table on the model and prompts at hand, at the
-publication's temperatures, and prints the figures in its layout. Several tables share one
-run, in which every method runs once. Heads are told apart by their names: eagle, hass and
-talf stand for the losses of those names.
-
 --log keeps every measurement as it is made, so that the same command can continue after
 an interruption.
 
@@ -78,13 +78,8 @@ the text that --over names, and compares its next guess with the model's: accura
 expected calibration error over 10 bins of equal width and over 10 of equal numbers.`,
 		Example: `  talf bench MODEL --head heads/talf --prompts prompts.jsonl
   talf bench MODEL --head eagle=heads/eagle --head talf=heads/talf --method beam --method salf:th=0.4 --temperature 0,1 --prompts stories.txt --prompt-tokens 16 --ranks 5 --out bench.json
-  talf bench MODEL --head heads/talf --prompts maths=gsm8k.jsonl --prompts code=humaneval.jsonl --limit 20 --log bench.jsonl --plot bench.svg
-  talf bench --paper list
-  talf bench MODEL --head heads/talf --draft lm=DIR --prompts maths=gsm8k.jsonl --paper salf:t4 --paper traversal --markdown`,
+  talf bench MODEL --head heads/talf --prompts maths=gsm8k.jsonl --prompts code=humaneval.jsonl --limit 20 --log bench.jsonl --plot bench.svg`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			if slices.Contains(o.exhibits, "list") {
-				return a.printExhibits()
-			}
 			if err := o.check(cmd); err != nil {
 				return err
 			}
@@ -95,7 +90,6 @@ expected calibration error over 10 bins of equal width and over 10 of equal numb
 			return errors.Join(err, a.reportBench(r, &o))
 		},
 	}
-	c.AddCommand(newBenchDecode(a), newBenchKernels(a), newBenchPerplexity(a), newBenchRecord(a), newBenchReplay(a), newBenchServe(a))
 	f := c.Flags()
 	o.rigOptions.flags(f)
 	o.drawFlags(f, "temperatures to compare at (default 0)")
@@ -114,11 +108,10 @@ expected calibration error over 10 bins of equal width and over 10 of equal numb
 	return c
 }
 
-// methodFlags are the flags of what runs: methods, exhibits and budgets.
+// methodFlags are the flags of what runs: methods, tables and budgets.
 func (o *benchOptions) methodFlags(f *pflag.FlagSet, method string) {
 	f.StringArrayVar(&o.methods, "method", []string{"beam", "optimal", "salf"}, method+methodNames())
-	f.StringArrayVar(&o.exhibits, "paper", nil, "run a publication's `table`, ablation or sweep and print it in its layout, such as goose:t2, goose or all; list lists them (may be repeated)")
-	f.StringVar(&o.datastore, "datastore", "", "datastore, made by talf datastore build, for rest in the tables of publications")
+	o.tables.Flags(f)
 	f.IntSliceVar(&o.budgets, "budget", nil, "largest trees to compare with, root included (0: the method's own limit)")
 	f.StringVar(&o.picture, "plot", "", "draw the figures to a file that ends in .png or .svg")
 }
@@ -129,7 +122,9 @@ func (o *benchOptions) warmupFlag(f *pflag.FlagSet) {
 
 // check finds mistakes that show without a model.
 func (o *benchOptions) check(cmd *cobra.Command) error {
-	o.exhibitsOnly(cmd)
+	if err := o.tablesOnly(cmd); err != nil {
+		return err
+	}
 	if err := o.checkGiven(cmd); err != nil {
 		return err
 	}
@@ -140,18 +135,16 @@ func (o *benchOptions) check(cmd *cobra.Command) error {
 	return errors.Join(err, o.printing.check(), checkPlot(o.picture), durable.Writable(o.log))
 }
 
-// exhibitsOnly drops the default methods if exhibits are given.
-func (o *benchOptions) exhibitsOnly(cmd *cobra.Command) {
-	if len(o.exhibits) > 0 && !cmd.Flags().Changed("method") {
+// tablesOnly drops the default methods if tables are chosen.
+func (o *benchOptions) tablesOnly(cmd *cobra.Command) error {
+	some, err := o.tables.Chosen()
+	if some && !cmd.Flags().Changed("method") {
 		o.methods = nil
 	}
+	return cli.Usage(err)
 }
 
-func (a *app) bench(ctx context.Context, o *benchOptions) (*paper.Report, error) {
-	exhibits, err := paper.Select(o.exhibits)
-	if err != nil {
-		return nil, usageError(err)
-	}
+func (a *app) bench(ctx context.Context, o *benchOptions) (*rig.Report, error) {
 	o.once = o.parts // what it records
 	r, err := a.openRig(ctx, &o.rigOptions)
 	if err != nil {
@@ -160,8 +153,7 @@ func (a *app) bench(ctx context.Context, o *benchOptions) (*paper.Report, error)
 	defer r.close()
 	c := o.config(r)
 	c.Warmup, c.Check, c.Repeat, c.Parts = o.warmup, o.compare, o.repeat, o.parts
-	kit := &paper.Kit{Sources: r.Sources, Datastore: o.datastore, MaxTokens: c.MaxTokens, Temperatures: o.temperatures}
-	if err := errors.Join(r.Hold(&c, o.decode.Format), a.plan(&c, o, exhibits, kit)); err != nil {
+	if err := errors.Join(r.Hold(&c, o.decode.Format), a.plan(&c, o, r.Sources)); err != nil {
 		return nil, err
 	}
 	log, err := a.openLog(o, r.Rig, &c)
@@ -177,14 +169,14 @@ func (a *app) bench(ctx context.Context, o *benchOptions) (*paper.Report, error)
 	if report == nil {
 		return nil, err
 	}
-	out := &paper.Report{
+	out := &rig.Report{
 		Report: report, Device: r.Model.Device().Name(), DType: strings.ToUpper(r.Model.Weights()),
 		ChatTemplate: r.Chats, Split: r.Part(), Layers: o.decode.machine.Layers, Interrupted: err != nil,
+		Instead: o.tables.Lay(report),
 	}
-	out.Lay(exhibits, kit)
 	if o.ranks > 0 && err == nil {
-		out.RankText, err = r.ByRank(ctx, o.over, &c, o.ranks, a.ranksCut, func(head string, items [][]paper.Item, texts []paper.Text) error {
-			lines, err := paper.RankLines(head, items, texts)
+		out.RankText, err = r.ByRank(ctx, o.over, &c, o.ranks, a.ranksCut, func(head string, items [][]heads.Item, texts []heads.Text) error {
+			lines, err := heads.RankLines(head, items, texts)
 			out.ByRank = append(out.ByRank, lines...)
 			return err
 		})

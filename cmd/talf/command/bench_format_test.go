@@ -9,7 +9,7 @@ import (
 	"testing"
 
 	"talf/infer/bench"
-	"talf/infer/bench/paper"
+	"talf/infer/bench/rig"
 	"talf/internal/e2e/talftest"
 )
 
@@ -19,7 +19,7 @@ func TestBenchHoldsAnswersToAFormat(t *testing.T) {
 	dir := talftest.TinyModel(t, talftest.TinyConfig(), 1)
 	tmp := t.TempDir()
 	log := filepath.Join(tmp, "bench.log")
-	run := func(format ...string) (r paper.Report) {
+	run := func(format ...string) (r rig.Report) {
 		t.Helper()
 		args := []string{
 			"bench", "--model", dir, "--prompts", talftest.PromptFile(t, 3), "--method", "pld", "--method", "recycle:table=keep,N=6",

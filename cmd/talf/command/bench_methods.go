@@ -1,27 +1,27 @@
 package command
 
 import (
+	"cmp"
 	"strings"
 
 	"talf/infer/bench"
-	"talf/infer/bench/paper"
 	"talf/infer/verify"
+	"talf/internal/cli"
 )
 
 func verifierNames() string { return strings.Join(verify.Names(), ", ") }
 
-// plan adds the methods of o and those of the exhibits to c, and checks the result.
-func (a *app) plan(c *bench.Config, o *benchOptions, exhibits []paper.Exhibit, kit *paper.Kit) error {
-	without, err := paper.Plan(c, bench.Axes{
-		Methods: o.methods, Verifiers: o.verifiers, Budgets: o.budgets, Sources: kit.Sources, Temperatures: o.temperatures,
-	}, exhibits, kit)
+// plan adds the methods and the tables of o to c, and checks the result.
+func (a *app) plan(c *bench.Config, o *benchOptions, sources []bench.Source) error {
+	x := bench.Axes{Methods: o.methods, Verifiers: o.verifiers, Budgets: o.budgets, Sources: sources, Temperatures: o.temperatures}
+	if err := c.Compare(x); err != nil {
+		return usageError(err)
+	}
+	without, err := o.tables.Plan(c, x)
 	for _, v := range without {
 		a.log.Warn("left out", "variant", v)
 	}
-	if err != nil {
-		return usageError(err)
-	}
-	return nil
+	return cli.Usage(cmp.Or(err, c.Validate()))
 }
 
 // benchProgress shows the progress of a run of c. The caller calls done when it has finished.

@@ -7,7 +7,7 @@ import (
 	"strings"
 	"testing"
 
-	"talf/infer/bench/paper"
+	"talf/infer/bench/rig"
 	"talf/internal/e2e/talftest"
 )
 
@@ -29,7 +29,7 @@ func TestBenchComparesHeadsAndMethods(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	var r paper.Report
+	var r rig.Report
 	if err := json.Unmarshal(b, &r); err != nil {
 		t.Fatal(err)
 	}
@@ -53,7 +53,7 @@ func TestBenchGoesOnFromItsLogAndDraws(t *testing.T) {
 		"--method", "salf:paper,N=8", "--method", "beam:N=6,k=2,depth=2@target", "--budget", "0,4", "--max-tokens", "6", "--prompt-tokens", "5",
 		"--temperature", "0,1", "--log", log, "--plot", plot, "--out", file, "--parts",
 	}
-	read := func() (r paper.Report) {
+	read := func() (r rig.Report) {
 		b, err := os.ReadFile(file)
 		if err != nil {
 			t.Fatal(err)
@@ -104,91 +104,6 @@ func TestBenchGoesOnFromItsLogAndDraws(t *testing.T) {
 	talftest.Run(t, "", args...).Refuses(t, ExitFailure, log, "other options", "another --log")
 }
 
-func TestBenchRunsPapersTables(t *testing.T) {
-	dir := talftest.TinyModel(t, talftest.TinyConfig(), 1)
-	h := talftest.TinyHead(t, dir, 2)
-	small := talftest.TinyModel(t, talftest.TinyConfig(), 3)
-	out := talftest.OK(t, "", "bench", "--paper", "list")
-	for _, want := range []string{"salf:t1", "goose:e4", "dynatree:fig9", "traversal:t4"} {
-		if !strings.Contains(out, want) {
-			t.Errorf("the list lacks %q:\n%s", want, out)
-		}
-	}
-	prompts := talftest.PromptFile(t, 2)
-	out = talftest.OK(t, "", "bench", "--model", dir, "--head", "talf="+h, "--draft", "small="+small, "--prompts", "x="+prompts,
-		"--paper", "salf:t2", "--paper", "traversal:t2", "--max-tokens", "4", "--prompt-tokens", "4", "--markdown")
-	for _, want := range []string{
-		"salf:t2, tree construction by head; temperature 0", "| SALF (talf) |", "temperature 1; ±", "| Chain Tok.V | Chain Tra.V | Δ |", "| Avg. Token/s |",
-	} {
-		if !strings.Contains(out, want) {
-			t.Errorf("the output lacks %q:\n%s", want, out)
-		}
-	}
-	if strings.Contains(out, "beam talf") {
-		t.Errorf("the table of methods is printed with the papers':\n%s", out)
-	}
-	talftest.Run(t, "", "bench", "--model", dir, "--prompts", prompts, "--paper", "goose:t9").Refuses(t, ExitUsage, "goose:t9", "goose:t1")
-	talftest.Run(t, "", "bench", "--model", dir, "--prompts", prompts, "--head", "x="+h, "--draft", "x="+small).Refuses(t, ExitUsage, "called \"x\" too")
-}
-
-func TestBenchReplaysWhatItRecorded(t *testing.T) {
-	dir := talftest.TinyModel(t, talftest.TinyConfig(), 1)
-	h := talftest.TinyHead(t, dir, 2)
-	tmp := t.TempDir()
-	rec, live, file := filepath.Join(tmp, "a.rec"), filepath.Join(tmp, "live.json"), filepath.Join(tmp, "replayed.json")
-	args := func(more ...string) []string {
-		return append([]string{
-			"--model", dir, "--head", "tiny=" + h, "--draft", "small=" + talftest.TinyModel(t, talftest.TinyConfig(), 3),
-			"--prompts", "a=" + talftest.PromptFile(t, 3), "--prompt-tokens", "5", "--max-tokens", "10",
-		}, more...)
-	}
-	out := talftest.OK(t, "", append([]string{"bench", "record"}, args("--out", rec, "--temperature", "0,1")...)...)
-	if !strings.Contains(out, "6 answers") || !strings.Contains(out, "small") || !strings.Contains(out, " 1: ") {
-		t.Errorf("the output lacks the answers, a draft model or its costs:\n%s", out)
-	}
-	methods := []string{"--method", "salf:paper,N=8", "--method", "beam:N=6,k=2,depth=2", "--temperature", "0,1"}
-	talftest.OK(t, "", append([]string{"bench"}, args(append(methods, "--out", live)...)...)...)
-	out = talftest.OK(t, "", append(append([]string{"bench", "replay", rec}, methods...), "--out", file)...)
-	if !strings.Contains(out, "missed") || !strings.Contains(out, "replayed") {
-		t.Errorf("the output does not say that it is a replay:\n%s", out)
-	}
-	read := func(path string) (r paper.Report) {
-		b, err := os.ReadFile(path)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if err := json.Unmarshal(b, &r); err != nil {
-			t.Fatal(err)
-		}
-		return r
-	}
-	a, b := read(live), read(file)
-	if len(a.Rows) != len(b.Rows) || len(a.Rows) != 2*5 {
-		t.Fatalf("%d rows decoded, %d replayed", len(a.Rows), len(b.Rows))
-	}
-	for i := range a.Rows {
-		if x, y := a.Rows[i], b.Rows[i]; x.Method != y.Method || x.Tokens != y.Tokens || x.Passes != y.Passes || x.Drafted != y.Drafted {
-			t.Errorf("%s: %d tokens, %d passes, %d drafted; replayed %d, %d, %d", x.Method, x.Tokens, x.Passes, x.Drafted, y.Tokens, y.Passes, y.Drafted)
-		}
-	}
-	out = talftest.OK(t, "", "bench", "replay", rec, "--paper", "salf:t4", "--temperature", "0")
-	if !strings.Contains(out, "thresholds of SALF") {
-		t.Errorf("no table of thresholds:\n%s", out)
-	}
-	passes := talftest.Write(t, filepath.Join(tmp, "passes.json"), `{"passes":[{"model":"f32","rows":1,"context":64,"median_ms":1000},{"model":"f32","rows":8,"context":64,"median_ms":2000}]}`)
-	out = talftest.OK(t, "", "bench", "replay", rec, "--method", "ar", "--temperature", "0", "--cost", passes)
-	if !strings.Contains(out, "1.0 ± 0.0") {
-		t.Errorf("plain decoding does not take a second a token:\n%s", out)
-	}
-	talftest.Run(t, "", "bench", "replay", passes).Refuses(t, ExitFailure, passes, "not a recording")
-	talftest.Run(t, "", "bench", "replay", rec, "--cost", live).Refuses(t, ExitFailure, live, "no passes")
-	talftest.Run(t, "", "bench", "replay", rec, "--cost", tmp+"/none").Refuses(t, ExitFailure, "no such file")
-	talftest.Run(t, "", "bench", "replay", rec, "--max-tokens", "11").Refuses(t, ExitFailure, "answers of 11 tokens")
-	talftest.Run(t, "", "bench", "replay", rec, "--paper", "traversal:t2", "--temperature", "0").Refuses(t, ExitFailure, "can be replayed")
-	talftest.Run(t, "", append([]string{"bench", "record"}, args()...)...).Refuses(t, ExitUsage, "--out")
-	talftest.Run(t, "", append([]string{"bench", "record"}, args("--out", rec, "--nodes", "0")...)...).Refuses(t, ExitUsage, "0 nodes")
-}
-
 func TestBenchRefusesWhatItCannotRun(t *testing.T) {
 	dir := talftest.TinyModel(t, talftest.TinyConfig(), 1)
 	prompts := talftest.PromptFile(t, 2)
@@ -216,7 +131,7 @@ func TestRanksOfTextsLongerThanTheModel(t *testing.T) {
 	dir := talftest.TinyModel(t, c, 1)
 	h := talftest.TinyHead(t, dir, 2)
 	prompts := talftest.Write(t, filepath.Join(t.TempDir(), "long.txt"), strings.Repeat("one two three ", 300)+"\n")
-	var r paper.Report
+	var r rig.Report
 	out := talftest.OK(t, "", "bench", "--model", dir, "--head", h, "--prompts", prompts, "--method", "salf:paper,N=4", "--warmup", "0",
 		"--prompt-tokens", "5", "--max-tokens", "4", "--ranks", "1", "--over", "texts", "--json")
 	if err := json.Unmarshal([]byte(out), &r); err != nil {
@@ -225,12 +140,6 @@ func TestRanksOfTextsLongerThanTheModel(t *testing.T) {
 	if len(r.ByRank) != 1 || r.ByRank[0].Items != c.MaxPos-2 {
 		t.Errorf("%+v, want a line of %d items", r.ByRank, c.MaxPos-2)
 	}
-}
-
-// A table that cannot be filled from what is given is refused before anything is decoded.
-func TestTablesWithoutMethodsAreRefused(t *testing.T) {
-	dir := talftest.TinyModel(t, talftest.TinyConfig(), 1)
-	talftest.Run(t, "", "bench", "--model", dir, "--prompts", talftest.PromptFile(t, 3), "--paper", "salf:t2").Refuses(t, ExitUsage, "salf:t2", "--head CKPT")
 }
 
 // A log identifies the files of a method by their contents.

@@ -9,7 +9,7 @@ import (
 	"testing"
 
 	"talf/infer/bench"
-	"talf/infer/bench/paper"
+	"talf/infer/bench/heads"
 	"talf/internal/e2e/talftest"
 	"talf/model/arch"
 	"talf/model/draftvocab"
@@ -162,7 +162,7 @@ func TestAnEagle3HeadIsEvaluated(t *testing.T) {
 	}
 	target, dir, _ := eagle3Head(t)
 	common := []string{"--model", target, "--head", "e3=" + dir, "--prompts", "a=" + talftest.PromptFile(t, 3), "--max-tokens", "8", "--json"}
-	var ranks, table paper.EvalReport
+	var ranks, table heads.Report
 	if err := json.Unmarshal([]byte(talftest.OK(t, "", append([]string{"eval", "fig2b", "--resamples", "100"}, common...)...)), &ranks); err != nil {
 		t.Fatal(err)
 	}

@@ -7,7 +7,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"talf/infer/bench"
-	"talf/infer/bench/paper"
+	"talf/infer/bench/heads"
 	"talf/internal/cli"
 	"talf/internal/stats"
 )
@@ -34,16 +34,16 @@ because the tokens of a prompt depend on each other.`,
   talf eval table3 MODEL --head k1=heads/k1 --head k2=heads/k2 --head k4=heads/k4 --prompts prompts.jsonl`,
 		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
-	for _, e := range paper.Evaluations().Lines {
+	for _, e := range heads.Evaluations().Lines {
 		c.AddCommand(newEvaluation(a, e))
 	}
 	return c
 }
 
-func newEvaluation(a *app, e paper.Evaluation) *cobra.Command {
+func newEvaluation(a *app, e heads.Evaluation) *cobra.Command {
 	o := evalOptions{boot: stats.DefaultBootstrap()}
 	long := "It measures the " + e.Doc + "."
-	if e.Exhibit == "" {
+	if !e.Decodes() {
 		long += `
 
 At every position of the text that --over names, the head is given its own n-th most likely token, and its
@@ -69,7 +69,7 @@ probability that the head gives to the model's choice is calibrated.`
 	}
 	f := c.Flags()
 	o.rigOptions.flags(f)
-	if e.Exhibit == "" {
+	if !e.Decodes() {
 		o.overFlag(f)
 		f.IntVar(&o.ranks, "ranks", 5, "ranks to condition on, from 1")
 	} else {
@@ -103,7 +103,7 @@ func (o *evalOptions) check(cmd *cobra.Command) error {
 	return nil
 }
 
-func (a *app) eval(ctx context.Context, e paper.Evaluation, o *evalOptions) (*paper.EvalReport, error) {
+func (a *app) eval(ctx context.Context, e heads.Evaluation, o *evalOptions) (*heads.Report, error) {
 	r, err := a.openRig(ctx, &o.rigOptions)
 	if err != nil {
 		return nil, err
@@ -111,30 +111,24 @@ func (a *app) eval(ctx context.Context, e paper.Evaluation, o *evalOptions) (*pa
 	defer r.close()
 	out := e.NewReport(r.Model.Device().Name(), o.boot)
 	out.Split = r.Part()
-	if e.Exhibit == "" {
+	if !e.Decodes() {
 		bar := a.progress("eval", "heads")
 		defer bar.End()
-		heads := 0
+		measured := 0
 		c := o.config(r)
-		out.Text, err = r.ByRank(ctx, o.over, &c, o.ranks, a.ranksCut, func(head string, items [][]paper.Item, texts []paper.Text) error {
+		out.Text, err = r.ByRank(ctx, o.over, &c, o.ranks, a.ranksCut, func(head string, items [][]heads.Item, texts []heads.Text) error {
 			err := out.AddRanks(head, items, texts)
-			heads++
-			bar.Set(int64(heads), int64(len(o.heads)), "")
+			measured++
+			bar.Set(int64(measured), int64(len(o.heads)), "")
 			return err
 		})
 		return out, err
 	}
-	exhibits, err := paper.Select([]string{e.Exhibit})
-	if err != nil {
-		return nil, err
-	}
 	c := o.config(r)
 	c.Warmup = o.warmup
-	exhibits[0].Temperatures = o.temperatures
-	kit := &paper.Kit{Sources: r.Sources, MaxTokens: c.MaxTokens}
-	if err := a.plan(&c, &benchOptions{rigOptions: o.rigOptions}, exhibits, kit); err != nil {
-		return nil, err
+	if err := out.Plan(&c, r.Sources); err != nil {
+		return nil, usageError(err)
 	}
 	defer a.benchProgress(&c, "eval")()
-	return out, out.Run(ctx, r.Engine, c, &exhibits[0], kit)
+	return out, out.Run(ctx, r.Engine, c)
 }

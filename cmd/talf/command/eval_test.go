@@ -8,11 +8,13 @@ import (
 	"testing"
 
 	"talf/infer/bench"
-	"talf/infer/bench/paper"
+	"talf/infer/bench/heads"
 	"talf/internal/durable"
 	"talf/internal/e2e/talftest"
 	"talf/internal/stats"
 )
+
+type evaluated = heads.Report
 
 // Each figure and table takes one command, as a table, a plot and JSON. The values are bench's;
 // the intervals contain them.
@@ -27,7 +29,7 @@ func TestEvaluationsComeOfOneCommandEach(t *testing.T) {
 	var benched struct {
 		Rows []bench.Row `json:"rows"`
 	}
-	if err := json.Unmarshal([]byte(talftest.OK(t, "", append([]string{"bench", "--paper", "salf:t3", "--json"}, common...)...)), &benched); err != nil {
+	if err := json.Unmarshal([]byte(talftest.OK(t, "", append([]string{"bench", "--method", "optimal:paper", "--json"}, common...)...)), &benched); err != nil {
 		t.Fatal(err)
 	}
 	for name, want := range map[string]string{
@@ -46,7 +48,7 @@ func TestEvaluationsComeOfOneCommandEach(t *testing.T) {
 		if st, err := os.Stat(plot); err != nil || st.Size() < 1000 {
 			t.Errorf("%s: plot: %v", name, err)
 		}
-		var r paper.EvalReport
+		var r evaluated
 		if _, err := durable.ReadJSON(file, &r); err != nil {
 			t.Fatal(err)
 		}
@@ -91,7 +93,7 @@ func TestEvaluationsComeOfOneCommandEach(t *testing.T) {
 		}
 	}
 	// At another temperature, the values are still bench's.
-	var warm paper.EvalReport
+	var warm evaluated
 	sampled := append([]string{"--temperature", "1", "--seed", "3", "--json"}, common...)
 	if err := json.Unmarshal([]byte(talftest.OK(t, "", append([]string{"bench", "--method", "optimal:paper"}, sampled...)...)), &benched); err != nil {
 		t.Fatal(err)

@@ -36,7 +36,6 @@ func TestAnInterruptEndsEveryLoad(t *testing.T) {
 		"serve, identified":    {model.Identifying, []string{"serve", w.Model, "--listen", "127.0.0.1:0"}},
 		"bench":                {model.Loading, []string{"bench", w.Model, "--prompts", prompts, "--method", "pld"}},
 		"bench with a log":     {model.Identifying, []string{"bench", w.Model, "--prompts", prompts, "--method", "pld", "--log", out("bench.jsonl")}},
-		"bench record":         {model.Loading, []string{"bench", "record", w.Model, "--prompts", prompts, "--out", out("record")}},
 		"bench decode":         {model.Loading, []string{"bench", "decode", w.Model}},
 		"bench perplexity":     {model.Loading, []string{"bench", "perplexity", w.Model, "--text", w.Text}},
 		"preprocess":           {model.Loading, w.Preprocess(out("labels"))},

@@ -3,22 +3,17 @@
 package command
 
 import (
-	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"io"
 	"log/slog"
-	"os"
 	"strings"
 
 	"github.com/spf13/cobra"
 
 	"talf/compute/cpu/kern"
 	"talf/internal/cli"
-	"talf/internal/version"
 	"talf/model"
-	"talf/train/dist"
 	"talf/train/loss"
 )
 
@@ -56,50 +51,11 @@ type app struct {
 // warn tells the user what could not be checked.
 func (a *app) warn(why string) { a.log.Warn(why) }
 
-// Main executes the process's command line and returns its exit code. If talf crashes, a report
-// stays behind.
-func Main() int {
-	report := cli.BeginCrashReport(os.Stderr, cli.CrashDir(), version.Read().String(),
-		cli.CommandLine(Tree(), os.Args[1:], "prompt", "stop", "system", "template"))
-	defer report.End()
-	return run(os.Args[1:], os.Stdin, os.Stdout, os.Stderr, report)
-}
-
-// Run executes one command line and returns its exit code.
-func Run(args []string, in io.Reader, stdout, stderr io.Writer) int {
-	return run(args, in, stdout, stderr, nil)
-}
-
-func run(args []string, in io.Reader, stdout, stderr io.Writer, report *cli.CrashReport) int {
-	return cli.Run(stdout, stderr, report, func(ctx context.Context, out, errw io.Writer) cli.Outcome {
-		a := &app{in: in, out: out, err: errw, program: report != nil}
-		root := newRoot(a)
-		if cli.Completing(args) {
-			complete(root)
-		}
-		root.SetArgs(args)
-		root.SetIn(in)
-		root.SetOut(out)
-		root.SetErr(errw)
-		cmd, err := root.ExecuteContextC(ctx)
-		if err == nil {
-			err = a.misspelt()
-		}
-		return cli.Outcome{
-			Err: err, Command: cmd.CommandPath(), Resume: a.resume,
-			Foremost: errors.Is(err, dist.ErrLost), // it says more than what stopped the other ranks
-		}
-	})
-}
-
-// Tree returns all commands for reading: their names, descriptions and flags.
-func Tree() *cobra.Command { return newRoot(&app{out: io.Discard, err: io.Discard}) }
-
-func newRoot(a *app) *cobra.Command {
-	root := &cobra.Command{
-		Use:   "talf",
-		Short: "Train draft heads with a tree-aware loss and decode with them",
-		Long: `talf makes a language model decode faster without changing its output.
+// talf is the program of this repository.
+var talf = &Program{
+	Use:   "talf",
+	Short: "Train draft heads with a tree-aware loss and decode with them",
+	Long: `talf makes a language model decode faster without changing its output.
 
 It labels text with the model's own token trees (preprocess), trains a small draft head
 on them (train), and decodes: the head proposes token trees, and the model checks each
@@ -110,7 +66,27 @@ report), 64 wrong usage, 130 interrupted (Ctrl-C, SIGTERM or a closed
 terminal; finished work is saved), 141 nobody reads the output. Reports of crashes go to
 the directory in TALF_CRASH_DIR, or to talf/crashes in the user's cache; they hold the
 stack and the command line, without prompts.`,
-		Example: "  talf quickstart\n  talf chat model.gguf\n  talf generate MODEL 'Once upon a time' --head CKPT --method salf",
+	Example: "  talf quickstart\n  talf chat model.gguf\n  talf generate MODEL 'Once upon a time' --head CKPT --method salf",
+	own:     commands,
+}
+
+// Main executes the process's command line and returns its exit code. If talf crashes, a report
+// stays behind.
+func Main() int { return talf.Main() }
+
+// Run executes one command line and returns its exit code.
+func Run(args []string, in io.Reader, stdout, stderr io.Writer) int {
+	return talf.Run(args, in, stdout, stderr)
+}
+
+// Tree returns all commands for reading: their names, descriptions and flags.
+func Tree() *cobra.Command { return talf.Tree() }
+
+func newRoot(a *app) *cobra.Command { return talf.root(a) }
+
+func (p *Program) root(a *app) *cobra.Command {
+	root := &cobra.Command{
+		Use: p.Use, Short: p.Short, Long: p.Long, Example: p.Example,
 		PersistentPreRunE: func(*cobra.Command, []string) error {
 			level := slog.LevelInfo
 			if a.verbose {
@@ -128,8 +104,11 @@ stack and the command line, without prompts.`,
 	}
 	root.PersistentFlags().BoolVarP(&a.verbose, "verbose", "v", false, "log details to stderr")
 	root.PersistentFlags().BoolVarP(&a.quiet, "quiet", "q", false, "log warnings only, and show no progress")
-	for _, add := range commands {
+	for _, add := range p.own {
 		root.AddCommand(add(a))
+	}
+	for _, add := range p.Commands {
+		root.AddCommand(add(&Session{a: a, o: benchOptions{tables: noTables{}}}))
 	}
 	a.misspelt = cli.Explain(root)
 	return root

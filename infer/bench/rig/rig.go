@@ -1,5 +1,5 @@
 // Package rig loads what a comparison runs on: the target, draft models by name, and sets of
-// prompts.
+// prompts. Its Report says what it ran on.
 package rig
 
 import (
@@ -15,7 +15,7 @@ import (
 
 	"talf/infer"
 	"talf/infer/bench"
-	"talf/infer/bench/paper"
+	"talf/infer/bench/heads"
 	"talf/infer/constrain"
 	"talf/infer/decode"
 	"talf/infer/prompts"
@@ -252,11 +252,11 @@ const (
 )
 
 // RankTexts returns what over asks for, and says what it is. c says how long answers are.
-func (r *Rig) RankTexts(ctx context.Context, over string, c *bench.Config) (texts []paper.Text, what string, err error) {
+func (r *Rig) RankTexts(ctx context.Context, over string, c *bench.Config) (texts []heads.Text, what string, err error) {
 	switch over {
 	case OverTexts:
 		for _, x := range r.texts {
-			texts = append(texts, paper.Text{Tokens: x})
+			texts = append(texts, heads.Text{Tokens: x})
 		}
 		return texts, fmt.Sprintf("the %d given texts, all of their tokens", len(texts)), nil
 	case OverAnswers:
@@ -275,7 +275,7 @@ func (r *Rig) RankTexts(ctx context.Context, over string, c *bench.Config) (text
 			if err := bench.Decode(ctx, r.Engine, c, &m, mk, p.Tokens, &x); err != nil {
 				return nil, "", fmt.Errorf("answer prompt %s: %w", p.Name, err)
 			}
-			texts = append(texts, paper.Text{Tokens: slices.Concat(p.Tokens, x.Output), From: max(len(p.Tokens)-1, 0)})
+			texts = append(texts, heads.Text{Tokens: slices.Concat(p.Tokens, x.Output), From: max(len(p.Tokens)-1, 0)})
 		}
 	}
 	return texts, fmt.Sprintf("the target's own greedy answers to %d prompts, up to %d tokens each; no token of a prompt", len(texts), c.MaxTokens), nil
@@ -284,7 +284,7 @@ func (r *Rig) RankTexts(ctx context.Context, over string, c *bench.Config) (text
 // ByRank conditions each head on its own ranked tokens, up to ranks, in the texts that over asks for,
 // and calls f with its items. told is called with the number of texts cut to the positions that all
 // models have. what says what the texts are.
-func (r *Rig) ByRank(ctx context.Context, over string, c *bench.Config, ranks int, told func(cut int), f func(head string, items [][]paper.Item, texts []paper.Text) error) (what string, err error) {
+func (r *Rig) ByRank(ctx context.Context, over string, c *bench.Config, ranks int, told func(cut int), f func(head string, items [][]heads.Item, texts []heads.Text) error) (what string, err error) {
 	if len(r.blind) > 0 {
 		return "", fmt.Errorf("--head %s: Medusa heads do not read the tokens of a draft, so none can be given to them by rank", r.blind[0])
 	}
@@ -292,12 +292,12 @@ func (r *Rig) ByRank(ctx context.Context, over string, c *bench.Config, ranks in
 	if err != nil {
 		return "", err
 	}
-	texts, cut := paper.Fit(texts, r.Model, r.heads)
+	texts, cut := heads.Fit(texts, r.Model, r.heads)
 	if cut > 0 {
 		told(cut)
 	}
 	for i, h := range r.heads {
-		items, err := paper.ByRank(ctx, r.Model, h, texts, ranks)
+		items, err := heads.ByRank(ctx, r.Model, h, texts, ranks)
 		if err != nil {
 			return "", err
 		}

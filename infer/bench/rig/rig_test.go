@@ -12,7 +12,7 @@ import (
 	"talf/data/corpus"
 	"talf/infer"
 	"talf/infer/bench"
-	"talf/infer/bench/paper"
+	"talf/infer/bench/heads"
 	"talf/infer/bench/rig"
 	"talf/infer/decode"
 	"talf/infer/prompts"
@@ -138,13 +138,13 @@ func TestSettingsNameTheModelsInOrder(t *testing.T) {
 	if want := fmt.Sprintf(`[["%s","%s"],`, r.Model.Origin(), with.Drafts[0].Function.Tensors); err != nil || !strings.HasPrefix(old, want) || !strings.HasSuffix(old, `,3,"x"]`) {
 		t.Errorf("of earlier releases: %s, %v, want %s", old, err, want)
 	}
-	var heads []string
+	var names []string
 	c := bench.Default()
-	_, err = r.ByRank(t.Context(), rig.OverTexts, &c, 2, func(int) {}, func(head string, _ [][]paper.Item, _ []paper.Text) error {
-		heads = append(heads, head)
+	_, err = r.ByRank(t.Context(), rig.OverTexts, &c, 2, func(int) {}, func(head string, _ [][]heads.Item, _ []heads.Text) error {
+		names = append(names, head)
 		return nil
 	})
-	if d := cmp.Diff([]string{"a"}, heads); d != "" || err != nil {
+	if d := cmp.Diff([]string{"a"}, names); d != "" || err != nil {
 		t.Errorf("heads by rank: %v: %s", err, d)
 	}
 }

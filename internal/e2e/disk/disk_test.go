@@ -115,10 +115,6 @@ func scenarios(t *testing.T) []scenario {
 		{name: "generate --trace", commands: one(with(w.Generate(), "--trace", "DIR/trace.jsonl")...), timed: []string{"trace.jsonl"}},
 		{name: "bench", commands: one("bench", "--model", w.Model, "--prompts", prompts, "--method", "pld", "--max-tokens", "2", "--warmup", "0",
 			"--log", "DIR/log.jsonl", "--out", "DIR/report.json", "--plot", "DIR/plot.svg"), timed: []string{"log.jsonl", "report.json", "plot.svg"}},
-		{
-			name: "bench record", commands: one("bench", "record", "--model", w.Model, "--prompts", prompts, "--max-tokens", "2", "--warmup", "0", "--out", "DIR/answers.rec"),
-			timed: []string{"answers.rec"},
-		},
 		{name: "score", commands: one("score", "--model", w.Model, "--head", w.Head, "--out", "DIR/scores.safetensors"), stdin: `{"ids":[1,2,3]}`},
 		{name: "quantize", commands: one("quantize", "--model", w.Model, "--dtype", "q8", "--out", "DIR/out"), read: answer},
 		{
@@ -190,8 +186,6 @@ func (s *scenario) contents(t *testing.T, dir string) map[string]string {
 			text = seconds.ReplaceAllString(text, `"seconds":0`)
 		case slices.Contains(s.timed, name) && strings.Contains(name, "."+"svg"), strings.HasSuffix(name, ".png"):
 			text = fmt.Sprint("a picture, complete: ", strings.HasSuffix(strings.TrimSpace(text), "</svg>") || strings.Contains(text, "IEND"))
-		case name == "answers.rec":
-			text = fmt.Sprint("a recording of ", len(text) > 0)
 		case slices.Contains(s.timed, name):
 			text = number.ReplaceAllString(text, "0")
 		}

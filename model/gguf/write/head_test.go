@@ -26,7 +26,7 @@ import (
 
 const target = "../../../internal/demo/target"
 
-// headDir, if set, is where TestHeadIsTheConverters writes its head for tools/experiments/eagle3_gguf.py.
+// headDir, if set, is where TestHeadIsTheConverters writes its head for lab/experiments/eagle3_gguf.py.
 var headDir = flag.String("head", "", "directory to which the head of the test is written")
 
 // sample returns a head for the embedded model that has what a file can say: taps, norms, a draft
@@ -78,7 +78,7 @@ func file(t *testing.T, h *write.Head) []byte {
 	return b.Bytes()
 }
 
-// A golden is what llama.cpp's converter made of the head, as tools/experiments/eagle3_gguf.py saw it.
+// A golden is what llama.cpp's converter made of the head, as lab/experiments/eagle3_gguf.py saw it.
 type golden struct {
 	Keys    map[string]string `json:"keys"`    // type and hash of the value
 	Tensors map[string]string `json:"tensors"` // type, dimensions and hash of the data
