@@ -277,7 +277,6 @@ func TestErrorsDoNotRepeatTheirInput(t *testing.T) {
 	for _, args := range [][]string{
 		{"inspect", "metrics", file},
 		{"inspect", "trace", file},
-		{"bench", "replay", file},
 		{"bench", "--model", dir, "--prompts", talftest.PromptFile(t, 2), "--method", "pld", "--log", file},
 		{"generate", "--model", dir, "--prompts", talftest.PromptFile(t, 2), "--out", file},
 		{"generate", "--model", dir, "--prompts", file, "--out", file + ".out"},
@@ -589,7 +588,6 @@ func TestAFileIsWrittenByOne(t *testing.T) {
 	for _, args := range [][]string{
 		{"score", "--model", model, "--out", out},
 		{"datastore", "build", "--model", model, "--data", text, "--out", out},
-		{"bench", "record", "--model", model, "--prompts", prompts, "--out", out},
 		{"generate", "--model", model, "--prompt", "Once", "--trace", out},
 	} {
 		talftest.Run(t, "", args...).Refuses(t, command.ExitFailure, out, "another run is writing")

@@ -2,7 +2,6 @@ package command
 
 import (
 	"encoding/json"
-	"os"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -60,11 +59,6 @@ func TestChatTemplatesOfPromptFiles(t *testing.T) {
 		t.Errorf("bench says that a template is used:\n%s", s)
 	}
 	talftest.Run(t, "", append(bench, "--prompts", "x="+file)...).Refuses(t, ExitFailure, "in.jsonl:3", "the chat template refuses it")
-	rec := filepath.Join(tmp, "rec")
-	talftest.OK(t, "", "bench", "record", "--model", dir, "--prompts", two, "--max-tokens", "6", "--ignore-eos", "--out", rec)
-	if _, err := os.Stat(rec); err != nil {
-		t.Error(err)
-	}
 }
 
 // A text from a chat template includes its first token, which is not added again.

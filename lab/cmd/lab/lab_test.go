@@ -11,6 +11,7 @@ import (
 
 	"talf/cmd/talf/command"
 	"talf/infer/bench/rig"
+	"talf/internal/durable"
 	"talf/internal/e2e/talftest"
 	"talf/lab/replay"
 )
@@ -117,6 +118,27 @@ func TestAReplayIsWhatWasRecorded(t *testing.T) {
 func TestTablesWithoutMethodsAreRefused(t *testing.T) {
 	dir := talftest.TinyModel(t, talftest.TinyConfig(), 1)
 	talftest.Run(t, "", "bench", "--model", dir, "--prompts", talftest.PromptFile(t, 3), "--paper", "salf:t2").Refuses(t, command.ExitUsage, "salf:t2", "--head CKPT")
+}
+
+// A recording appears whole and is written by one; what is none is named in a short line.
+func TestRecordingsAreWrittenByOne(t *testing.T) {
+	dir := talftest.TinyModel(t, talftest.TinyConfig(), 1)
+	out := filepath.Join(t.TempDir(), "a.rec")
+	file, err := durable.Create(out)
+	if err != nil {
+		t.Fatal(err)
+	}
+	args := []string{"record", "--model", dir, "--prompts", talftest.PromptFile(t, 2), "--max-tokens", "2", "--out", out}
+	talftest.Run(t, "", args...).Refuses(t, command.ExitFailure, out, "another run is writing")
+	if err := file.Discard(); err != nil {
+		t.Fatal(err)
+	}
+	talftest.OK(t, "", args...)
+	long := talftest.Write(t, filepath.Join(t.TempDir(), "long.jsonl"), strings.Repeat("word ", 100_000)+"\n")
+	r := talftest.Run(t, "", "replay", long)
+	if r.Refuses(t, command.ExitFailure, long); len(r.Err) > 1000 {
+		t.Errorf("%d bytes of errors", len(r.Err))
+	}
 }
 
 // Recordings of releases are read, and say what they are of.
