@@ -12,7 +12,7 @@ import (
 	"talf/internal/cli"
 )
 
-// A rigOptions holds the flags for the models and prompts of bench, bench record and eval.
+// A rigOptions holds the flags for the models and prompts of bench, eval and lab record.
 type rigOptions struct {
 	decode              decodeOptions
 	force               bool
