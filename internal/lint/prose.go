@@ -23,7 +23,7 @@ func LongProse(name, text string) []string {
 			continue
 		}
 		switch {
-		case fenced, strings.HasPrefix(line, "|"), strings.HasPrefix(line, "    "), strings.HasPrefix(line, "<!--"):
+		case fenced, strings.HasPrefix(strings.TrimLeft(line, " "), "|"), strings.HasPrefix(line, "    "), strings.HasPrefix(line, "<!--"):
 		case !strings.Contains(strings.TrimSpace(line), " "):
 		case utf8.RuneCountInString(line) > MaxProse:
 			bad = append(bad, fmt.Sprintf("%s:%d has more than %d characters", name, n, MaxProse))
