@@ -59,22 +59,6 @@ type method struct {
 	keeps          bool         // its drafts may be what other requests taught
 }
 
-// at returns what drafts at a temperature, and the verifier. Where drafts are not what the method
-// alone would draw, the verifier has to do for all of them.
-func (m *method) at(temperature float64, alone bool) (*draft.Maker, string) {
-	switch {
-	case temperature == 0:
-		return m.Maker, ""
-	case m.At == nil:
-		return m.Maker, m.verifier
-	}
-	mk := m.At(temperature)
-	if !alone && mk.Draw != infer.Chosen {
-		return m.Maker, "" // trees of temperature 0: nothing is drawn
-	}
-	return &mk, m.verifier
-}
-
 // NewEngine opens the methods.
 func NewEngine(c EngineConfig) (_ *Engine, err error) {
 	e := &Engine{c: c, makers: map[string]*method{}, formats: newFormats(c.Tokenizer, c.Shape.Vocab, c.Shape.EOS)}
@@ -133,7 +117,7 @@ func (e *Engine) open(text string) (*method, error) {
 	}
 	// All methods call it so, and those that auto chooses from are in its specification.
 	x := &method{Maker: mk, spec: spec, verifier: verifier, keeps: strings.Contains(strings.ReplaceAll(spec, " ", ""), "table=keep")}
-	sampled, _ := x.at(1, true)
+	sampled, _ := decode.At(mk, verifier, 1, true)
 	if err := verify.Check(verifier, sampled.Draw, sampled.Chain); err != nil {
 		return nil, errors.Join(fmt.Errorf("method %s: %w", text, err), mk.Close())
 	}
@@ -330,7 +314,7 @@ func (e *Engine) Submit(ctx context.Context, j Job) (Answer, *refuse.Error) {
 	}
 	predicting := j.Prediction != nil && !j.Request.Draft.Off
 	var mk *draft.Maker
-	mk, o.Verify = m.at(o.Sample.Temperature, !predicting)
+	mk, o.Verify = decode.At(m.Maker, m.verifier, o.Sample.Temperature, !predicting)
 	var bad *refuse.Error
 	ask := e.ask(&j)
 	if ask != nil {

@@ -58,7 +58,7 @@ func (q *Queue) linear(op string, dst, peaks, x compute.Buffer, l *compute.Linea
 	if t.form != nil {
 		t.acts, t.lda, t.planes = q.round(t.form, t.a, n, w.in, w.DType())
 	}
-	t.start(q)
+	q.pool.run(q.until, t, t.cut(q.pool))
 	runtime.KeepAlive(l)
 }
 

@@ -88,12 +88,12 @@ func (r *rawRight) pack(w *worker, j, n, k, s int) []float32 {
 	return t.dst
 }
 
-// start cuts the product into parts and runs it.
-func (t *mulTask) start(q *Queue) {
+// cut divides the product into parts for the workers of p and returns how many there are.
+func (t *mulTask) cut(p *pool) int {
 	if t.m == 0 || t.n == 0 {
-		return
+		return 0
 	}
-	np, threads := panels(t.n), len(q.pool.workers)
+	np, threads := panels(t.n), len(p.workers)
 	work := float64(t.m) * float64(t.n) * float64(t.k)
 	switch {
 	case t.raw.b != nil:
@@ -122,7 +122,7 @@ func (t *mulTask) start(q *Queue) {
 		}
 	}
 	t.cols = parts(np, t.group)
-	q.run(t, parts(t.m, t.rows)*t.cols)
+	return parts(t.m, t.rows) * t.cols
 }
 
 func (t *mulTask) run(w *worker, part int) {

@@ -132,9 +132,10 @@ func newPool(threads int, k *kern.Funcs) *pool {
 func (p *pool) run(until context.Context, t task, parts int) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if n := len(p.workers); parts > 1 && n > 1 && !p.stopped.Load() {
-		p.until = until
-		p.share(t, parts, n)
+	if parts > 1 && len(p.workers) > 1 && !p.stopped.Load() {
+		p.open(until, t, parts)
+		defer p.join()
+		p.work(0)
 		return
 	}
 	for i := range parts {
@@ -155,8 +156,10 @@ func (p *pool) alone(t task, parts int) {
 	}
 }
 
-func (p *pool) share(t task, parts, n int) {
-	p.task = t
+// open divides t among the workers and wakes them.
+func (p *pool) open(until context.Context, t task, parts int) {
+	p.task, p.until = t, until
+	n := len(p.workers)
 	for i, w := range p.workers {
 		w.next.Store(int64(parts * i / n))
 		w.end = int64(parts * (i + 1) / n)
@@ -168,8 +171,6 @@ func (p *pool) share(t task, parts, n int) {
 			w.wake <- struct{}{}
 		}
 	}
-	defer p.join()
-	p.work(0)
 }
 
 // join closes the job and waits for its helpers, even if the caller's own part

@@ -50,7 +50,7 @@ func (q *Queue) logits(h *ceHead, z, x []float32, m int) {
 		c: z, ldc: h.v, a: x, ars: h.hidden, aks: 1, b: h.forward, raw: rawRight{b: h.rows, stride: h.hidden, trans: true},
 		m: m, n: h.v, k: h.hidden,
 	}
-	q.mul.start(q)
+	q.pool.run(q.until, &q.mul, q.mul.cut(q.pool))
 }
 
 // unlogits computes dx = z·w for m rows z.
@@ -59,7 +59,7 @@ func (q *Queue) unlogits(h *ceHead, dx, z []float32, m int) {
 		c: dx, ldc: h.hidden, a: z, ars: h.v, aks: 1, b: h.back, raw: rawRight{b: h.rows, stride: h.hidden},
 		m: m, n: h.hidden, k: h.v,
 	}
-	q.mul.start(q)
+	q.pool.run(q.until, &q.mul, q.mul.cut(q.pool))
 }
 
 // SoftCE computes losses and gradients of soft labels, chunk by chunk: logits,
@@ -93,7 +93,7 @@ func (q *Queue) SoftCE(loss, dh, dw, h, w compute.Buffer, labels *compute.SoftLa
 				c: dws, ldc: hidden, a: s.z, ars: 1, aks: v, b: packed{panels: q.train.packed},
 				m: v, n: hidden, k: m, chain: true,
 			}
-			q.mul.start(q)
+			q.pool.run(q.until, &q.mul, q.mul.cut(q.pool))
 		}
 	}
 	runtime.KeepAlive(w)

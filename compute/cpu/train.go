@@ -120,7 +120,7 @@ func (q *Queue) Gemm(c, a, b compute.Mat, beta float32) {
 			c: cs, ldc: c.Stride, a: as, ars: ars, aks: aks, raw: rawRight{b: bs, stride: b.Stride, trans: b.T},
 			m: c.Rows, n: c.Cols, k: k, chain: beta == 1,
 		}
-		t.start(q)
+		q.pool.run(q.until, t, t.cut(q.pool))
 		return
 	}
 	step := max(panel, piece/max(1, k)/panel*panel)
@@ -140,7 +140,7 @@ func (q *Queue) Gemm(c, a, b compute.Mat, beta float32) {
 			c: cs[n:], ldc: c.Stride, a: as, ars: ars, aks: aks, b: packed{panels: q.train.packed},
 			m: c.Rows, n: w, k: k, chain: beta == 1,
 		}
-		t.start(q)
+		q.pool.run(q.until, t, t.cut(q.pool))
 	}
 }
 

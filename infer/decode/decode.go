@@ -106,6 +106,23 @@ func (o *Options) Open(e draft.Env) (*draft.Maker, draft.Method, error) {
 	return mk, m, nil
 }
 
+// At returns what drafts at a temperature with a maker that was opened at temperature 0, and the verifier, of which one is
+// named for temperatures above 0. alone says that drafts are what the method alone draws: where they are not, the verifier
+// has to do for all of them.
+func At(mk *draft.Maker, verifier string, temperature float64, alone bool) (*draft.Maker, string) {
+	switch {
+	case temperature == 0:
+		return mk, ""
+	case mk.At == nil:
+		return mk, verifier
+	}
+	x := mk.At(temperature)
+	if !alone && x.Draw != infer.Chosen {
+		return mk, "" // trees of temperature 0: nothing is drawn
+	}
+	return &x, verifier
+}
+
 // processor returns the processor of an answer to a prompt of the given number of tokens.
 func (o *Options) processor(prompt int) (infer.Processor, error) {
 	if o.Constraint != nil {

@@ -23,21 +23,24 @@ import (
 // answer.
 var ErrLongPrompt = errors.New("the prompt is too long")
 
-// A Config is what a Decoder is made of.
+// A Config is what a Decoder is made of. The models stay the caller's, who closes them after the decoder.
 type Config struct {
 	Target    *model.Model
 	Tokenizer *tokenizer.Tokenizer
+	Source    infer.Source // a draft model, which some methods ask; nil: none
 	Options   Options
-	// Draft loads the draft model, if one is given. It is called only if the method
-	// asks one.
-	Draft func() (infer.Source, io.Closer, error)
+	// Drafter, if not nil, makes the drafters in place of Options.Method, which then only names them in statistics. What
+	// they add to trees they choose without randomness.
+	Drafter func() infer.Drafter
 	// Keep is how many closed sequences stay cached, for prompts that continue one of them.
 	Keep int
+	// Loop bounds how many answers are decoded side by side. The zero value is loop.Offline.
+	Loop loop.Config
 	// Trace, if not nil, receives the rounds of each answer in the format of package trace.
 	Trace io.Writer
 }
 
-// A Decoder answers prompts with one target and at most one draft model. Answer may be called from
+// A Decoder answers prompts with one target and at most one draft model. Its methods may be called from
 // several goroutines, whose answers are then decoded side by side.
 type Decoder struct {
 	c       Config
@@ -45,17 +48,18 @@ type Decoder struct {
 	engine  *infer.Engine
 	loop    *loop.Loop
 	maker   *draft.Maker
-	source  infer.Source
-	closers []io.Closer
+	source  infer.Source // that the method asks; nil: none
 }
 
-// New opens the draft method and loads the draft model. The target stays the caller's, who
-// closes it after the decoder.
+// New opens the draft method.
 func New(c Config) (*Decoder, error) {
 	target := infer.NewTarget(c.Target, c.Keep)
 	d := &Decoder{c: c, engine: &infer.Engine{Target: target, Config: infer.Default()}}
+	if c.Loop == (loop.Config{}) {
+		c.Loop = loop.Offline()
+	}
 	var err error
-	if d.loop, err = loop.New(d.engine, loop.Offline()); err != nil {
+	if d.loop, err = loop.New(d.engine, c.Loop); err != nil {
 		return nil, err
 	}
 	if d.encoder, err = chat.NewEncoder(c.Tokenizer); err != nil {
@@ -66,22 +70,28 @@ func New(c Config) (*Decoder, error) {
 			return nil, err
 		}
 	}
-	mk, m, err := c.Options.Open(draft.Env{Vocab: c.Target.Spec().Vocab, Tokenizer: c.Tokenizer.Hash(), Source: c.Draft != nil})
-	if err != nil {
+	if err := d.open(); err != nil {
 		return nil, err
 	}
-	d.maker = mk
-	if c.Draft != nil && (m.Source || m.May) {
-		src, closer, err := c.Draft()
-		if err != nil {
-			return nil, errors.Join(err, mk.Close())
-		}
-		d.source, d.closers = src, append(d.closers, closer)
-		if h, ok := src.(*source.Head); ok {
-			prefix.Pair(target.Prefixes(), h.Prefixes())
-		}
+	if h, ok := d.source.(*source.Head); ok {
+		prefix.Pair(target.Prefixes(), h.Prefixes())
 	}
 	return d, nil
+}
+
+// open opens the method.
+func (d *Decoder) open() (err error) {
+	c := &d.c
+	if c.Drafter != nil {
+		d.maker, d.source = &draft.Maker{New: c.Drafter, Close: func() error { return nil }}, c.Source
+		return verify.Check(c.Options.Verify, infer.Chosen, false)
+	}
+	var m draft.Method
+	d.maker, m, err = c.Options.Open(draft.Env{Vocab: c.Target.Spec().Vocab, Tokenizer: c.Tokenizer.Hash(), Source: c.Source != nil})
+	if err == nil && (m.Source || m.May) {
+		d.source = c.Source
+	}
+	return err
 }
 
 // Constrain compiles a format for the answers of a target.
@@ -93,15 +103,11 @@ func Constrain(f constrain.Format, tok *tokenizer.Tokenizer, target *model.Model
 	return constrain.NewFor(f, tok, v, target.Spec().EOS)
 }
 
-// Close releases the draft method and the draft model.
-func (d *Decoder) Close() error {
-	err := errors.Join(d.loop.Close(), d.maker.Close())
-	for _, c := range d.closers {
-		err = errors.Join(err, c.Close())
-	}
-	d.closers = nil
-	return err
-}
+// Close ends all answers and releases the draft method.
+func (d *Decoder) Close() error { return errors.Join(d.loop.Close(), d.maker.Close()) }
+
+// Loop returns the loop that decodes. Whoever runs it decodes for all; otherwise each answer's reader does.
+func (d *Decoder) Loop() *loop.Loop { return d.loop }
 
 // Engine returns the decoder's engine, whose target keeps the last sequences. It may be used while
 // no answer is in progress.
@@ -138,7 +144,11 @@ func (d *Decoder) Encode(ctx context.Context, p chat.Prompt) ([]int32, error) {
 
 // Request returns a request for the tokens of a prompt, with the answer as text too.
 func (d *Decoder) Request(prompt []int32, seed uint64) (infer.Request, error) {
-	req, err := d.c.Options.Request(d.maker, d.source, prompt, seed)
+	return d.request(&d.c.Options, d.maker, prompt, seed)
+}
+
+func (d *Decoder) request(o *Options, mk *draft.Maker, prompt []int32, seed uint64) (infer.Request, error) {
+	req, err := o.Request(mk, d.source, prompt, seed)
 	if err != nil {
 		return req, err
 	}
@@ -182,9 +192,8 @@ func (d *Decoder) spell(id int32) string {
 	return d.c.Tokenizer.Decode([]int32{id}, false)
 }
 
-// Answer decodes one prompt. emit, if not nil, is called with the text as it arrives. If the
-// engine fails or ctx ends, the sequence so far is returned with the error.
-func (d *Decoder) Answer(ctx context.Context, p chat.Prompt, seed uint64, emit func(text string) error) (*infer.Sequence, error) {
+// Submit begins the answer to a prompt, which ends with ctx.
+func (d *Decoder) Submit(ctx context.Context, p chat.Prompt, seed uint64) (*loop.Handle, error) {
 	ids, err := d.Encode(ctx, p)
 	if err != nil {
 		return nil, err
@@ -193,8 +202,38 @@ func (d *Decoder) Answer(ctx context.Context, p chat.Prompt, seed uint64, emit f
 	if err != nil {
 		return nil, err
 	}
-	if emit == nil {
-		return d.loop.Answer(ctx, req, nil)
+	return d.loop.Submit(ctx, req, loop.Options{})
+}
+
+// SubmitAs is Submit with other options, of which those that the decoder was made with decide the method, the verifier and
+// the format. The decoder's own temperature is 0.
+func (d *Decoder) SubmitAs(ctx context.Context, p chat.Prompt, o Options, seed uint64) (*loop.Handle, error) {
+	var mk *draft.Maker
+	o.Method, o.Constraint, o.Unforced = d.c.Options.Method, d.c.Options.Constraint, d.c.Options.Unforced
+	mk, o.Verify = At(d.maker, d.c.Options.Verify, o.Sample.Temperature, true)
+	if err := o.Validate(); err != nil {
+		return nil, err
 	}
-	return d.loop.Answer(ctx, req, func(x infer.Delta) error { return emit(x.Text) })
+	ids, err := d.Encode(ctx, p)
+	if err != nil {
+		return nil, err
+	}
+	req, err := d.request(&o, mk, ids, seed)
+	if err != nil {
+		return nil, err
+	}
+	return d.loop.Submit(ctx, req, loop.Options{})
+}
+
+// Answer is Submit, and waits for the end. emit, if not nil, is called with the text as it arrives. If the
+// engine fails or ctx ends, the sequence so far is returned with the error.
+func (d *Decoder) Answer(ctx context.Context, p chat.Prompt, seed uint64, emit func(text string) error) (*infer.Sequence, error) {
+	h, err := d.Submit(ctx, p, seed)
+	if err != nil {
+		return nil, err
+	}
+	if emit == nil {
+		return h.Wait(nil)
+	}
+	return h.Wait(func(x infer.Delta) error { return emit(x.Text) })
 }

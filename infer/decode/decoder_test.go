@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"os"
 	"path/filepath"
 	"slices"
@@ -29,7 +28,7 @@ func tiny(t *testing.T, o decode.Options) *decode.Decoder {
 }
 
 // tinyWith is tiny with a draft model.
-func tinyWith(t *testing.T, o decode.Options, draft func() (infer.Source, io.Closer, error)) *decode.Decoder {
+func tinyWith(t *testing.T, o decode.Options, draft infer.Source) *decode.Decoder {
 	t.Helper()
 	dir := talftest.TinyModel(t, talftest.TinyConfig(), 1)
 	m := talftest.OpenModel(t, dir)
@@ -37,7 +36,7 @@ func tinyWith(t *testing.T, o decode.Options, draft func() (infer.Source, io.Clo
 	if err != nil {
 		t.Fatal(err)
 	}
-	d, err := decode.New(decode.Config{Target: m, Tokenizer: tok, Options: o, Keep: 1, Draft: draft})
+	d, err := decode.New(decode.Config{Target: m, Tokenizer: tok, Options: o, Keep: 1, Source: draft})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -1,6 +1,7 @@
 package decode
 
 import (
+	"context"
 	"crypto/sha256"
 	"encoding/hex"
 	"fmt"
@@ -33,16 +34,38 @@ func LoadTokenizer(dir string, m *model.Model) (*tokenizer.Tokenizer, error) {
 }
 
 // Tokenizer loads the tokenizer of dir, which splits texts as pre names unless it is empty, and tells warn what
-// is odd about it.
-func Tokenizer(dir, pre string, warn func(string)) (*tokenizer.Tokenizer, error) {
-	t, err := tokenizer.LoadAs(dir, pre)
-	if err != nil {
-		return nil, err
+// is odd about it. If ctx ends first, that is the error, and the load goes on unseen in memory alone.
+func Tokenizer(ctx context.Context, dir, pre string, warn func(string)) (*tokenizer.Tokenizer, error) {
+	type result struct {
+		tok *tokenizer.Tokenizer
+		err error
+		bug any
 	}
-	for _, w := range t.Warnings() {
+	loaded := make(chan result, 1)
+	go func() {
+		var r result
+		defer func() {
+			r.bug = recover()
+			loaded <- r
+		}()
+		r.tok, r.err = tokenizer.LoadAs(dir, pre)
+	}()
+	var r result
+	select {
+	case r = <-loaded:
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
+	switch {
+	case r.bug != nil:
+		panic(r.bug) // where the caller's callers expect it
+	case r.err != nil:
+		return nil, r.err
+	}
+	for _, w := range r.tok.Warnings() {
 		warn(w)
 	}
-	return t, nil
+	return r.tok, nil
 }
 
 // CheckTokenizer reports a tokenizer of dir with tokens that m does not know.

@@ -3,7 +3,6 @@ package decode_test
 import (
 	"errors"
 	"fmt"
-	"io"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -38,9 +37,7 @@ func TestSettingsTellKindsOfAnswersApart(t *testing.T) {
 		option(&o)
 		f := decode.Facts{Seed: 1, ActBits: 8, Head: "a", Draft: "b"}
 		fact(&f)
-		s, err := tinyWith(t, o, func() (infer.Source, io.Closer, error) {
-			return draft, io.NopCloser(nil), nil // nothing is decoded
-		}).Settings(f)
+		s, err := tinyWith(t, o, draft).Settings(f) // nothing is decoded
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -155,7 +155,12 @@ func (h *Handle) Next(ctx context.Context) (infer.Delta, error) {
 // the request. If nobody runs the loop, Wait does, and calls emit between the rounds: with other
 // requests in the loop, that is for an emit which takes no time.
 func (h *Handle) Wait(emit func(infer.Delta) error) (*infer.Sequence, error) {
-	l := h.loop
+	l, leading := h.loop, false
+	defer func() {
+		if leading {
+			l.leave() // also if emit panics
+		}
+	}()
 	for {
 		if h.deliver(emit) {
 			seq, err := h.Result()
@@ -167,16 +172,11 @@ func (h *Handle) Wait(emit func(infer.Delta) error) (*infer.Sequence, error) {
 		select {
 		case <-h.changed:
 		case l.own <- struct{}{}:
-			l.lead(h, emit)
+			leading = true
+			for !h.deliver(emit) {
+				l.round()
+			}
 		}
-	}
-}
-
-// lead runs the loop until h ends.
-func (l *Loop) lead(h *Handle, emit func(infer.Delta) error) {
-	defer l.leave()
-	for !h.deliver(emit) {
-		l.round()
 	}
 }
 

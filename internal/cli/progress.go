@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"context"
 	"fmt"
 	"io"
 	"os"
@@ -113,5 +114,26 @@ func (p *Progress) End() {
 	if p.bar != nil {
 		_ = p.bar.Finish()
 		_ = p.bar.Clear()
+	}
+}
+
+// Phases returns what shows phases of work, each with a Progress of its own, which ends when the phase is over, another
+// begins or ctx ends.
+func Phases(w io.Writer, unit string, quiet bool) func(ctx context.Context, phase string, done, total int64, over bool) {
+	var bar *Progress
+	var shown string
+	return func(ctx context.Context, phase string, done, total int64, over bool) {
+		over = over || ctx.Err() != nil
+		if bar != nil && (over || phase != shown) {
+			bar.End()
+			bar = nil
+		}
+		if over {
+			return
+		}
+		if bar == nil {
+			bar, shown = NewProgress(w, phase, unit, quiet), phase
+		}
+		bar.Set(done, total, "")
 	}
 }

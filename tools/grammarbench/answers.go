@@ -127,7 +127,7 @@ func (w *writer) write(g *group, c *constrain.Constraint, method string, seed ui
 	d, err := decode.New(decode.Config{
 		Target: w.model, Tokenizer: w.tok,
 		Options: decode.Options{Method: method, Sample: params, MaxTokens: w.most, Constraint: c},
-		Draft:   func() (infer.Source, io.Closer, error) { return w.source, io.NopCloser(nil), nil },
+		Source:  w.source,
 	})
 	var without *decode.SourceError
 	if errors.As(err, &without) && without.Given { // the method asks no model

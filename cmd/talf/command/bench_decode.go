@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 
+	"talf/infer/decode"
+
 	"github.com/spf13/cobra"
 
 	"talf/checkpoints"
@@ -11,7 +13,6 @@ import (
 	"talf/compute/devices"
 	"talf/infer/bench/micro"
 	"talf/internal/cli"
-	"talf/internal/loading"
 	"talf/model"
 	"talf/model/synth"
 )
@@ -88,7 +89,7 @@ func (o *passOptions) check(cmd *cobra.Command) ([]compute.DType, error) {
 	return parseDTypes(o.dtypes)
 }
 
-func (o *passOptions) run(ctx context.Context, l *loading.Loader, types []compute.DType) (*micro.Report, error) {
+func (o *passOptions) run(ctx context.Context, l *decode.Loader, types []compute.DType) (*micro.Report, error) {
 	dev, err := devices.OpenCPU(o.machine.Config(nil))
 	if err != nil {
 		return nil, err
@@ -101,7 +102,7 @@ func (o *passOptions) run(ctx context.Context, l *loading.Loader, types []comput
 }
 
 // open loads the model, or random weights of the shape.
-func (o *passOptions) open(ctx context.Context, l *loading.Loader, dev compute.Device, dt compute.DType) (*model.Model, error) {
+func (o *passOptions) open(ctx context.Context, l *decode.Loader, dev compute.Device, dt compute.DType) (*model.Model, error) {
 	o.machine.DType = checkpoints.DType(dt)
 	if o.dir != "" {
 		path, err := checkpoints.FindModel(o.dir)

@@ -90,7 +90,7 @@ func (a *app) openRig(ctx context.Context, o *rigOptions) (_ *loadedRig, err err
 	if err != nil {
 		return nil, err
 	}
-	r := &loadedRig{Rig: rig.New(d.model, d.tok, d.Decoder)}
+	r := &loadedRig{Rig: rig.New(d.parts.Model, d.parts.Tokenizer, d.Decoder)}
 	r.close = func() {
 		r.Close()
 		d.close()
@@ -107,7 +107,7 @@ func (a *app) openRig(ctx context.Context, o *rigOptions) (_ *loadedRig, err err
 		}
 	}
 	for _, n := range names.Drafts {
-		m, v, err := a.loader().Draft(ctx, n.Path, d.model, d.tok, &o.decode.machine.Machine)
+		m, v, err := a.loader().Draft(ctx, n.Path, d.parts.Model, d.parts.Tokenizer, &o.decode.machine.Machine)
 		if err != nil {
 			return nil, err
 		}

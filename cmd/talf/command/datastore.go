@@ -7,6 +7,8 @@ import (
 	"math"
 	"time"
 
+	"talf/infer/decode"
+
 	"github.com/spf13/cobra"
 
 	"talf/checkpoints"
@@ -15,7 +17,6 @@ import (
 	"talf/internal/cli"
 	"talf/internal/durable"
 	"talf/internal/inspect"
-	"talf/internal/loading"
 	"talf/preprocess"
 	"talf/preprocess/samples"
 )
@@ -88,7 +89,7 @@ func (a *app) buildDatastore(ctx context.Context, c preprocess.Config, dir, pre 
 	if found, err := checkpoints.Find(dir); err == nil {
 		dir = found
 	}
-	tok, err := loading.Tokenizer(ctx, dir, pre, a.warn)
+	tok, err := decode.Tokenizer(ctx, dir, pre, a.warn)
 	if err != nil {
 		return nil, err
 	}

@@ -14,15 +14,13 @@ import (
 	"talf/infer/decode"
 	"talf/infer/draft"
 	"talf/internal/cli"
-	"talf/model"
-	"talf/text/tokenizer"
 )
 
 // A decodeOptions holds the flags that generate and chat share.
 type decodeOptions struct {
 	decode.Options
 	model    string
-	drafting draftOptions
+	drafting decode.Drafting
 	seed     uint64
 	output   decode.Output
 	noSeed   bool // answers are sampled, and no seed is given: one is drawn
@@ -32,7 +30,7 @@ type decodeOptions struct {
 func (o *decodeOptions) flags(f *pflag.FlagSet) {
 	o.Options = decode.Default()
 	modelVar(f, &o.model, "")
-	o.drafting.flags(f)
+	draftFlags(f, &o.drafting)
 	f.StringVar(&o.Method, "method", "", "draft method and its parameters, such as salf:th=0.4,N=60 (default: salf with --head or --draft, ar without): "+methodNames())
 	f.StringVar(&o.Verify, "verify", "", "rule that accepts tokens of a draft tree (default: greedy at temperature 0, target above): "+verifierNames())
 	f.Float64Var(&o.Sample.Temperature, "temperature", 0, "sampling temperature (0: always the most likely token)")
@@ -63,12 +61,12 @@ func (o *decodeOptions) check(cmd *cobra.Command) error {
 	if err := cli.Need(cmd, "model"); err != nil {
 		return err
 	}
-	if err := o.drafting.check(); err != nil {
+	if err := checkDraft(&o.drafting); err != nil {
 		return err
 	}
 	if o.Method == "" {
 		o.Method = "ar"
-		if o.drafting.given() {
+		if o.drafting.Given() {
 			o.Method = "salf"
 		}
 	}
@@ -80,7 +78,7 @@ func (o *decodeOptions) check(cmd *cobra.Command) error {
 		return usageError(err)
 	}
 	o.noSeed = o.Sample.Temperature > 0 && !cmd.Flags().Changed("seed")
-	mk, _, err := o.Open(draft.Env{Source: o.drafting.given()})
+	mk, _, err := o.Open(draft.Env{Source: o.drafting.Given()})
 	var file draft.FileError
 	var fits *decode.SourceError
 	switch {
@@ -118,50 +116,39 @@ func (a *app) warnUndrafted(why error) {
 
 // warnEmpty says why an answer has no text. templated says that a chat template wrote the prompt.
 func (a *app) warnEmpty(d *decoder, seq *infer.Sequence, templated bool) {
-	if why, try := decode.Empty(seq, d.tok, templated); why != "" {
+	if why, try := decode.Empty(seq, d.parts.Tokenizer, templated); why != "" {
 		a.log.Warn("the answer is empty: "+why, "try", try)
 	}
 }
 
-// A decoder is a loaded decoder with its model.
+// A decoder is a decoder with the models that it was loaded with.
 type decoder struct {
 	*decode.Decoder
-	model  *model.Model
-	tok    *tokenizer.Tokenizer
-	engine *infer.Engine
-	close  func()
+	parts *decode.Parts
 }
 
-// open loads the model, the tokenizer and the draft model. The last keep sequences stay cached
+// close is for what was only read.
+func (d *decoder) close() {
+	_ = d.Decoder.Close()
+	_ = d.parts.Close()
+}
+
+// open loads the model, the tokenizer and, if the method asks one, the draft model. The last keep sequences stay cached
 // after they are closed. Rounds are recorded in trace, unless it is nil.
 func (o *decodeOptions) open(ctx context.Context, a *app, keep int, trace io.Writer) (*decoder, error) {
-	m, tok, closeModel, err := a.loader().WithTokenizer(ctx, o.model, &o.machine.Machine)
+	var draft decode.Drafting
+	if asks, err := decode.Asks(o.Method); err != nil {
+		return nil, err
+	} else if asks {
+		draft = o.drafting
+	}
+	p, err := a.loader().Open(ctx, o.model, &o.machine.Machine, draft, keep)
 	if err != nil {
 		return nil, err
 	}
-	d, err := o.load(ctx, a, m, tok, keep, trace)
+	d, err := decode.New(decode.Config{Target: p.Model, Tokenizer: p.Tokenizer, Source: p.Source, Options: o.Options, Keep: keep, Trace: trace})
 	if err != nil {
-		closeModel()
-		return nil, err
+		return nil, errors.Join(err, p.Close())
 	}
-	d.close = func() {
-		_ = d.Close()
-		closeModel()
-	}
-	decode.GiveBack()
-	return d, nil
-}
-
-func (o *decodeOptions) load(ctx context.Context, a *app, m *model.Model, tok *tokenizer.Tokenizer, keep int, trace io.Writer) (*decoder, error) {
-	c := decode.Config{Target: m, Tokenizer: tok, Options: o.Options, Keep: keep, Trace: trace}
-	if o.drafting.given() {
-		c.Draft = func() (infer.Source, io.Closer, error) {
-			return o.drafting.open(ctx, a, m, tok, &o.machine.Machine, keep)
-		}
-	}
-	d, err := decode.New(c)
-	if err != nil {
-		return nil, err
-	}
-	return &decoder{Decoder: d, model: m, tok: tok, engine: d.Engine()}, nil
+	return &decoder{d, p}, nil
 }

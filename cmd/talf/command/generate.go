@@ -11,6 +11,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"talf/data/corpus"
+	"talf/infer"
 	"talf/infer/decode"
 	"talf/infer/prompts"
 	"talf/internal/cli"
@@ -170,14 +171,17 @@ func (a *app) generateOne(ctx context.Context, o *generateOptions) (err error) {
 		return err
 	}
 	defer func() { d.close() }()
-	var emit func(string) error
-	if !o.json {
-		emit = func(text string) error {
-			_, err := io.WriteString(a.out, text)
-			return err
-		}
+	h, err := d.Submit(ctx, prompt, o.seed)
+	if err != nil {
+		return err
 	}
-	seq, err := d.Answer(ctx, prompt, o.seed, emit)
+	seq, err := h.Wait(func(x infer.Delta) error {
+		if o.json {
+			return nil
+		}
+		_, err := io.WriteString(a.out, x.Text)
+		return err
+	})
 	if !o.json && seq != nil {
 		a.printf("\n")
 	}
@@ -212,7 +216,7 @@ func (a *app) generateFile(ctx context.Context, o *generateOptions) error {
 	defer func() { d.close() }()
 	tasks := set.Tasks()
 	settings, err := d.Settings(decode.Facts{
-		Seed: o.seed, ActBits: int(o.machine.ActBits), Head: o.drafting.head, Draft: o.drafting.draft, Template: hash,
+		Seed: o.seed, ActBits: int(o.machine.ActBits), Head: o.drafting.Head, Draft: o.drafting.Draft, Template: hash,
 	})
 	if err != nil {
 		return err

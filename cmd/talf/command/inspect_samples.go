@@ -6,13 +6,14 @@ import (
 	"os"
 	"slices"
 
+	"talf/infer/decode"
+
 	"github.com/spf13/cobra"
 
 	"talf/checkpoints"
 	"talf/data/corpus"
 	"talf/internal/cli"
 	"talf/internal/inspect"
-	"talf/internal/loading"
 	"talf/preprocess"
 	"talf/preprocess/samples"
 	"talf/text/tokenizer"
@@ -128,7 +129,7 @@ func (o *inspection) inspect(ctx context.Context, a *app, path string) (*samples
 			dir = found
 		}
 		var err error
-		if tok, err = loading.Tokenizer(ctx, dir, o.pre, a.warn); err != nil {
+		if tok, err = decode.Tokenizer(ctx, dir, o.pre, a.warn); err != nil {
 			return nil, err
 		}
 	}

@@ -1,19 +1,22 @@
 package command
 
 import (
+	"context"
+
 	"github.com/spf13/pflag"
+	"talf/infer/decode"
 
 	"talf/checkpoints"
 	"talf/compute/devices"
 	"talf/internal/cli"
-	"talf/internal/loading"
+	"talf/model"
 )
 
-// machineOptions are the flags of a loading.Machine.
-type machineOptions struct{ loading.Machine }
+// machineOptions are the flags of a decode.Machine.
+type machineOptions struct{ decode.Machine }
 
 // defaultMachine returns the options that apply unless a command's flags change them.
-func defaultMachine() machineOptions { return machineOptions{loading.Default()} }
+func defaultMachine() machineOptions { return machineOptions{decode.DefaultMachine()} }
 
 func (o *machineOptions) flags(f *pflag.FlagSet) {
 	*o = defaultMachine()
@@ -58,7 +61,13 @@ func dtypeHelp() string {
 		"bf16dp is bf16 whose products round activations to bf16 as well: less exact, on the CPU alone, and where that has VDPBF16PS (talf doctor) perhaps faster"
 }
 
-// loader returns what loads the models of a command.
-func (a *app) loader() *loading.Loader {
-	return &loading.Loader{Log: a.log, Err: a.err, Quiet: a.quiet, Told: a.told}
+// loader returns what loads the models of a command, and shows its progress.
+func (a *app) loader() *decode.Loader {
+	show := cli.Phases(a.err, "MiB", a.quiet)
+	return &decode.Loader{Log: a.log, Progress: func(ctx context.Context, p model.Phase, done, total int64) {
+		if a.told != nil {
+			a.told(p, done, total)
+		}
+		show(ctx, string(p), done>>20, total>>20, done >= total)
+	}}
 }

@@ -9,7 +9,6 @@ import (
 	"talf/compute/devices"
 	"talf/data/corpus"
 	"talf/infer/decode"
-	"talf/internal/loading"
 	"talf/model"
 	"talf/preprocess"
 	"talf/preprocess/regenerate"
@@ -37,7 +36,7 @@ func (o *placement) flags(f *pflag.FlagSet) {
 
 // open loads a copy of the model in dir onto every device and reports what computes it. The
 // returned function frees the copies.
-func (o *placement) open(ctx context.Context, l *loading.Loader, c *preprocess.Config, dir string) (all []*model.Model, arithmetic string, closeAll func(), err error) {
+func (o *placement) open(ctx context.Context, l *decode.Loader, c *preprocess.Config, dir string) (all []*model.Model, arithmetic string, closeAll func(), err error) {
 	on, err := o.devices.Resolve()
 	if err != nil {
 		return nil, "", nil, fmt.Errorf("--device: %w", err)
@@ -132,7 +131,7 @@ func (a *app) labelled(ctx context.Context, dir, pre string, m *model.Model, tal
 	if dir, err = checkpoints.FindModel(dir); err != nil {
 		return in, err
 	}
-	tok, err := loading.Tokenizer(ctx, dir, pre, a.warn)
+	tok, err := decode.Tokenizer(ctx, dir, pre, a.warn)
 	if err == nil {
 		err = decode.CheckTokenizer(dir, tok, m)
 	}

@@ -11,6 +11,7 @@ import (
 
 	"talf/infer/bench"
 	"talf/infer/bench/rig"
+	"talf/infer/decode"
 	"talf/internal/cli"
 	"talf/internal/version"
 	"talf/train/dist"
@@ -56,6 +57,9 @@ func (p *Program) run(args []string, in io.Reader, stdout, stderr io.Writer, rep
 		cmd, err := root.ExecuteContextC(ctx)
 		if err == nil {
 			err = a.misspelt()
+		}
+		if wrong := (decode.OptionError{}); errors.As(err, &wrong) {
+			err = usageError(err)
 		}
 		return cli.Outcome{
 			Err: err, Command: cmd.CommandPath(), Resume: a.resume,

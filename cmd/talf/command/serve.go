@@ -19,7 +19,7 @@ import (
 // A serveOptions holds the flags of serve.
 type serveOptions struct {
 	model    string
-	drafting draftOptions
+	drafting decode.Drafting
 	chat     chatOptions
 	machine  machineOptions
 	methods  []string
@@ -74,7 +74,7 @@ names of the flags; a flag on the command line wins.`,
 	}
 	f := c.Flags()
 	modelVar(f, &o.model, "")
-	o.drafting.flags(f)
+	draftFlags(f, &o.drafting)
 	f.StringArrayVar(&o.methods, "method", nil, "draft `method`, or METHOD@VERIFIER, that requests may choose, the first by default (may be repeated; default: auto)")
 	f.StringVar(&o.listen.Address, "listen", "127.0.0.1:8080", "address and port")
 	f.StringSliceVar(&o.server.Names, "served-model-name", nil, "names of the model in requests (default: that of its directory); any other name is answered, too")
@@ -107,7 +107,7 @@ func (o *serveOptions) check(cmd *cobra.Command) error {
 	if err := cli.Need(cmd, "model"); err != nil {
 		return err
 	}
-	if err := errors.Join(o.drafting.check(), o.chat.check()); err != nil {
+	if err := errors.Join(checkDraft(&o.drafting), o.chat.check()); err != nil {
 		return err
 	}
 	if o.loop.Global = o.budget == "global"; !o.loop.Global && o.budget != "sequence" {
@@ -152,37 +152,24 @@ func (a *app) serve(ctx context.Context, o *serveOptions) (err error) {
 			told(p, done, total)
 		}
 	}
-	m, tok, closeModel, err := a.loader().WithTokenizer(ctx, dir, &o.machine.Machine)
-	if err != nil {
-		return err
-	}
-	defer closeModel()
-	if err := m.Identify(); err != nil { // what answers say of it
-		return err
-	}
 	template, _, err := o.chat.load(dir)
 	if err != nil {
 		return err
 	}
-	return a.serveModel(ctx, o, serve.Parts{
-		Dir: dir, Model: m, Tokenizer: tok, Template: template, Methods: o.methods, Cached: o.cached, MaxWait: o.maxWait, Loop: o.loop, Server: o.server,
-	})
-}
-
-// serveModel serves a loaded model until ctx ends.
-func (a *app) serveModel(ctx context.Context, o *serveOptions, p serve.Parts) (err error) {
-	if o.drafting.given() {
-		src, closer, err := o.drafting.open(ctx, a, p.Model, p.Tokenizer, &o.machine.Machine, o.cached)
-		if err != nil {
-			return err
-		}
-		defer func() { err = errors.Join(err, closer.Close()) }()
-		p.Source = src
+	p, err := a.loader().Open(ctx, dir, &o.machine.Machine, o.drafting, o.cached)
+	if err != nil {
+		return err
 	}
-	s, err := serve.Open(p)
+	defer func() { err = errors.Join(err, p.Close()) }()
+	if err := p.Model.Identify(); err != nil { // what answers say of it
+		return err
+	}
+	s, err := serve.Open(serve.Parts{
+		Dir: dir, Model: p.Model, Tokenizer: p.Tokenizer, Template: template, Source: p.Source,
+		Methods: o.methods, Cached: o.cached, MaxWait: o.maxWait, Loop: o.loop, Server: o.server,
+	})
 	if err != nil {
 		return usageError(err)
 	}
-	decode.GiveBack()
 	return s.Run(ctx, &o.listen, nil)
 }

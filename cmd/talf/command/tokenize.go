@@ -5,11 +5,12 @@ import (
 	"fmt"
 	"time"
 
+	"talf/infer/decode"
+
 	"github.com/spf13/cobra"
 
 	"talf/checkpoints"
 	"talf/internal/cli"
-	"talf/internal/loading"
 	"talf/text/chat"
 	"talf/text/tokenizer"
 	"talf/text/transcode"
@@ -113,7 +114,7 @@ func (o *tokenizeOptions) work(ctx context.Context, warn func(string)) (transcod
 	}
 	var tok *tokenizer.Tokenizer
 	if !o.textOnly {
-		if tok, err = loading.Tokenizer(ctx, dir, o.pre, warn); err != nil {
+		if tok, err = decode.Tokenizer(ctx, dir, o.pre, warn); err != nil {
 			return nil, err
 		}
 	}

@@ -1,27 +1,22 @@
-// Package loading loads models as commands do: onto the device that a user names, with progress, until
-// a context ends.
-package loading
+package decode
 
 import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"log/slog"
 	"time"
 
 	"talf/checkpoints"
 	"talf/compute"
 	"talf/compute/devices"
-	"talf/infer/decode"
 	"talf/infer/source"
-	"talf/internal/cli"
 	"talf/model"
 	"talf/model/safetensors"
 	"talf/text/tokenizer"
 )
 
-// A Machine says how a model runs on this machine. The zero value keeps weights as float32.
+// A Machine says how a model runs on this machine. The zero value keeps weights as float32 on the CPU.
 type Machine struct {
 	checkpoints.Loading
 	Threads   int // of the CPU; 0: one for each core
@@ -33,41 +28,32 @@ type Machine struct {
 	TrainBLAS bool   // and may use a library, of which the CPU has none
 }
 
-// Default returns the machine of a command without flags.
-func Default() Machine {
+// DefaultMachine returns the CPU with weights as they are stored.
+func DefaultMachine() Machine {
 	return Machine{Loading: checkpoints.Loading{DType: checkpoints.Auto}}
 }
 
-// A Loader loads models and says how far it is.
+// An OptionError reports an option that this machine or this model cannot have, whatever the files hold.
+type OptionError struct{ Err error }
+
+func (e OptionError) Error() string { return e.Err.Error() }
+func (e OptionError) Unwrap() error { return e.Err }
+
+// A Loader loads models until a context ends.
 type Loader struct {
 	Log *slog.Logger
-	Err io.Writer // progress goes here
-	// Quiet shows no progress.
-	Quiet bool
-	// Told, unless nil, is called for every piece of work, after which a context that has ended is noticed.
-	Told func(p model.Phase, done, total int64)
+	// Progress, unless nil, is called for every piece of work on all the weights of a model, of which done bytes of
+	// total are done.
+	Progress func(ctx context.Context, p model.Phase, done, total int64)
 }
 
-// Watch returns what shows the progress of work on all the weights of a model, and ends it with ctx.
+// Watch returns what ends work on all the weights of a model with ctx.
 func (l *Loader) Watch(ctx context.Context) model.Watch {
-	var bar *cli.Progress
-	var phase model.Phase
 	return func(p model.Phase, done, total int64) error {
-		if l.Told != nil {
-			l.Told(p, done, total)
+		if l.Progress != nil {
+			l.Progress(ctx, p, done, total)
 		}
-		if bar != nil && (p != phase || done >= total || ctx.Err() != nil) {
-			bar.End()
-			bar = nil
-		}
-		if err := ctx.Err(); err != nil || done >= total {
-			return err
-		}
-		if bar == nil {
-			bar, phase = cli.NewProgress(l.Err, string(p), "MiB", l.Quiet), p
-		}
-		bar.Set(done>>20, total>>20, "")
-		return nil
+		return ctx.Err()
 	}
 }
 
@@ -86,7 +72,7 @@ func (l *Loader) Model(ctx context.Context, path string, o *Machine) (*model.Mod
 	m, err := l.On(ctx, path, o, dev)
 	if err != nil {
 		_ = dev.Close()
-		if kind, _ := decode.KindOf(path); kind == decode.DraftHead {
+		if kind, _ := KindOf(path); kind == DraftHead {
 			return nil, nil, fmt.Errorf("model: %s is a draft head, not a language model: give it as --head", path)
 		}
 		return nil, nil, err
@@ -119,26 +105,21 @@ func (l *Loader) WithTokenizer(ctx context.Context, path string, o *Machine) (*m
 	if ctx.Err() != nil {
 		return nil, nil, nil, ctx.Err()
 	}
-	decode.GiveBack()
+	GiveBack()
 	l.Log.Debug("loaded", "what", "tokenizer", "seconds", time.Since(began).Seconds())
-	undo := decode.CollectEarly()
+	undo := CollectEarly()
 	m, closeModel, err := l.Model(ctx, path, o)
 	undo()
 	if err != nil { // which says more than that there is no tokenizer
 		return nil, nil, nil, err
 	}
 	if err = tokErr; err == nil {
-		err = decode.CheckTokenizer(path, tok, m)
+		err = CheckTokenizer(path, tok, m)
 	}
 	if err != nil {
 		closeModel()
 	}
 	return m, tok, closeModel, err
-}
-
-// Tokenizer is decode.Tokenizer, or returns once ctx ends: a load in memory alone goes on unseen.
-func Tokenizer(ctx context.Context, dir, pre string, warn func(string)) (*tokenizer.Tokenizer, error) {
-	return cli.Wait(ctx, func() (*tokenizer.Tokenizer, error) { return decode.Tokenizer(dir, pre, warn) })
 }
 
 // Draft loads a language model that drafts for target, on its device. Asked for q4, a model
@@ -150,10 +131,10 @@ func (l *Loader) Draft(ctx context.Context, path string, target *model.Model, to
 	}
 	alone := *o
 	alone.Layers = 0 // of the target
-	if alone.DType == checkpoints.DType(compute.Q4) && !decode.Keeps(path, target) {
+	if alone.DType == checkpoints.DType(compute.Q4) && !Keeps(path, target) {
 		alone.DType = checkpoints.Auto // q4 would refuse it
 	}
-	return decode.LoadDraft(path, target, tok, func(path string) (*model.Model, error) { return l.On(ctx, path, &alone, target.Device()) })
+	return LoadDraft(path, target, tok, func(path string) (*model.Model, error) { return l.On(ctx, path, &alone, target.Device()) })
 }
 
 // On loads the model at path, which FindModel has found, onto a device.
@@ -161,7 +142,7 @@ func (l *Loader) On(ctx context.Context, path string, o *Machine, dev compute.De
 	o.Watch = l.Watch(ctx)
 	m, err := o.Load(path, dev)
 	if wrong := (checkpoints.LayersError{}); errors.As(err, &wrong) {
-		return nil, cli.UsageError{Err: err}
+		return nil, OptionError{err}
 	}
 	if wrong := (*safetensors.ValueError)(nil); errors.As(err, &wrong) {
 		return nil, fmt.Errorf("%w (--allow-nonfinite loads it all the same)", err)
@@ -173,7 +154,7 @@ func (l *Loader) On(ctx context.Context, path string, o *Machine, dev compute.De
 func (o *Machine) Open(log *slog.Logger) (compute.Device, error) {
 	o.Device = o.Device.Resolve()
 	if o.Device.Remote() && o.ActBits == 8 {
-		return nil, cli.Usagef("--act-bits 8 is for the CPU: on %s activations have 16 bits", o.Device)
+		return nil, OptionError{fmt.Errorf("--act-bits 8 is for the CPU: on %s activations have 16 bits", o.Device)}
 	}
 	return devices.Open(o.Device, o.Config(log))
 }
