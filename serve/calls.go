@@ -72,7 +72,7 @@ func (e *Engine) tell(ctx context.Context, p *wire.Prompt, inline bool) (chat.Pr
 	}
 	if style.Format.Plain() {
 		b, _ := json.Marshal(c) // it was read from JSON
-		return e.written(ctx, b)
+		return chat.Write(ctx, e.c.Template, b)
 	}
 	if len(tools) > 0 {
 		var list []json.RawMessage
@@ -94,7 +94,7 @@ func (e *Engine) tell(ctx context.Context, p *wire.Prompt, inline bool) (chat.Pr
 		}
 		c["messages"], _ = json.Marshal(in)
 		b, _ := json.Marshal(c)
-		text, err := e.written(ctx, b)
+		text, err := chat.Write(ctx, e.c.Template, b)
 		if err == nil && hasAll(text.Text, form) {
 			return text, nil
 		}

@@ -36,8 +36,10 @@ type EngineConfig struct {
 	// Methods are the specifications that requests may choose from, each followed by @ and a
 	// verifier if it has its own. The first is the default; plain decoding may always be chosen.
 	Methods []string
-	MaxWait time.Duration // of a request in the queue; 0: any
-	Version string        // what determines the answers, with their seeds
+	// Drafters are methods of the caller's own, by name: what makes their drafters, which choose without randomness.
+	Drafters map[string]func() infer.Drafter
+	MaxWait  time.Duration // of a request in the queue; 0: any
+	Version  string        // what determines the answers, with their seeds
 	// ToolFormat is how the model calls tools; "": as its template writes calls.
 	ToolFormat toolcall.Name
 }
@@ -94,6 +96,9 @@ func NewEngine(c EngineConfig) (_ *Engine, err error) {
 
 // open opens a method, followed by @ and its verifier or not.
 func (e *Engine) open(text string) (*method, error) {
+	if f := e.c.Drafters[text]; f != nil {
+		return &method{Maker: &draft.Maker{New: f}, spec: text, source: e.c.Source}, nil
+	}
 	spec, verifier, named := verify.Cut(text)
 	m, _, err := draft.Find(spec)
 	if err != nil {
@@ -263,22 +268,7 @@ func (e *Engine) conversation(ctx context.Context, p *wire.Prompt) (chat.Prompt,
 	if p.Tools != nil || hasCalls(p.Conversation) {
 		return e.tooled(ctx, p)
 	}
-	return e.written(ctx, p.Conversation)
-}
-
-func (e *Engine) written(ctx context.Context, b []byte) (chat.Prompt, error) {
-	c, err := chat.ParseConversation(b)
-	if err != nil {
-		return chat.Prompt{}, err
-	}
-	if e.c.Template != nil {
-		return e.c.Template.Prompt(ctx, c)
-	}
-	t, err := chat.ParseTranscript(b)
-	if err != nil {
-		return chat.Prompt{}, err
-	}
-	return chat.PlainPrompt(t), nil
+	return chat.Write(ctx, e.c.Template, p.Conversation)
 }
 
 // Submit queues a request.

@@ -32,6 +32,8 @@ type Config struct {
 	// Drafter, if not nil, makes the drafters in place of Options.Method, which then only names them in statistics. What
 	// they add to trees they choose without randomness.
 	Drafter func() infer.Drafter
+	// Sampled is the verifier of answers that SubmitAs samples; "": target.
+	Sampled string
 	// Keep is how many closed sequences stay cached, for prompts that continue one of them.
 	Keep int
 	// Loop bounds how many answers are decoded side by side. The zero value is loop.Offline.
@@ -84,14 +86,20 @@ func (d *Decoder) open() (err error) {
 	c := &d.c
 	if c.Drafter != nil {
 		d.maker, d.source = &draft.Maker{New: c.Drafter, Close: func() error { return nil }}, c.Source
-		return verify.Check(c.Options.Verify, infer.Chosen, false)
+	} else {
+		var m draft.Method
+		if d.maker, m, err = c.Options.Open(draft.Env{Vocab: c.Target.Spec().Vocab, Tokenizer: c.Tokenizer.Hash(), Source: c.Source != nil}); err != nil {
+			return err
+		}
+		if m.Source || m.May {
+			d.source = c.Source
+		}
 	}
-	var m draft.Method
-	d.maker, m, err = c.Options.Open(draft.Env{Vocab: c.Target.Spec().Vocab, Tokenizer: c.Tokenizer.Hash(), Source: c.Source != nil})
-	if err == nil && (m.Source || m.May) {
-		d.source = c.Source
+	sampled, verifier := At(d.maker, c.Sampled, 1, true)
+	if err := verify.Check(verifier, sampled.Draw, sampled.Chain); err != nil {
+		return errors.Join(err, d.maker.Close())
 	}
-	return err
+	return nil
 }
 
 // Constrain compiles a format for the answers of a target.
@@ -205,12 +213,12 @@ func (d *Decoder) Submit(ctx context.Context, p chat.Prompt, seed uint64) (*loop
 	return d.loop.Submit(ctx, req, loop.Options{})
 }
 
-// SubmitAs is Submit with other options, of which those that the decoder was made with decide the method, the verifier and
-// the format. The decoder's own temperature is 0.
+// SubmitAs is Submit with other options, of which those that the decoder was made with decide the method and the
+// format. The decoder's own temperature is 0.
 func (d *Decoder) SubmitAs(ctx context.Context, p chat.Prompt, o Options, seed uint64) (*loop.Handle, error) {
 	var mk *draft.Maker
 	o.Method, o.Constraint, o.Unforced = d.c.Options.Method, d.c.Options.Constraint, d.c.Options.Unforced
-	mk, o.Verify = At(d.maker, d.c.Options.Verify, o.Sample.Temperature, true)
+	mk, o.Verify = At(d.maker, d.c.Sampled, o.Sample.Temperature, true)
 	if err := o.Validate(); err != nil {
 		return nil, err
 	}

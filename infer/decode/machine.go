@@ -28,6 +28,9 @@ type Machine struct {
 	TrainBLAS bool   // and may use a library, of which the CPU has none
 }
 
+// DefaultPositions are the positions of keys and values that commands reserve on a device of limited memory.
+const DefaultPositions = 2048
+
 // DefaultMachine returns the CPU with weights as they are stored.
 func DefaultMachine() Machine {
 	return Machine{Loading: checkpoints.Loading{DType: checkpoints.Auto}}

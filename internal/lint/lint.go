@@ -30,6 +30,10 @@ type Rule struct {
 // Rules are the import arrows of the architecture; data flows along them one
 // way. The longest matching From decides.
 var Rules = []Rule{
+	{".", []string{
+		"checkpoints", "data/corpus", "infer", "infer/decode", "infer/loop", "model", "model/identity", "model/sample", "preprocess",
+		"serve", "serve/metrics", "text/chat", "train", "train/plan",
+	}},
 	{"tree/...", nil},
 	{"compute", nil},
 	{"compute/cpu/...", []string{"compute", "internal/detmath", "internal/slab"}},
@@ -185,7 +189,7 @@ var Separate = [][2]string{{"train/...", "infer/..."}}
 func Violations(pkgs []Package) []string {
 	var bad []string
 	for _, p := range pkgs {
-		name, ok := strings.CutPrefix(p.ImportPath, Module+"/")
+		name, ok := local(p.ImportPath)
 		if !ok {
 			continue
 		}
@@ -195,7 +199,7 @@ func Violations(pkgs []Package) []string {
 			continue
 		}
 		for _, imp := range p.Imports {
-			to, ok := strings.CutPrefix(imp, Module+"/")
+			to, ok := local(imp)
 			if ok && !matches(rule.From, to) && !slices.Contains(Common, to) && !slices.ContainsFunc(rule.May, func(pat string) bool { return matches(pat, to) }) {
 				bad = append(bad, fmt.Sprintf("%s imports %s", name, to))
 			}
@@ -209,7 +213,7 @@ func Violations(pkgs []Package) []string {
 					bad = append(bad, fmt.Sprintf("%s imports %s, which belongs to %s", name, imp, strings.Join(owners, ", ")))
 				}
 			}
-			to, ok := strings.CutPrefix(imp, Module+"/")
+			to, ok := local(imp)
 			if ok && matches("lab/...", to) {
 				bad = append(bad, fmt.Sprintf("%s imports %s: the laboratory uses the product, never the other way round", name, to))
 			}
@@ -222,6 +226,14 @@ func Violations(pkgs []Package) []string {
 	}
 	slices.Sort(bad)
 	return slices.Compact(bad)
+}
+
+// local returns the path of one of this module's packages in it, "." for the root's.
+func local(path string) (string, bool) {
+	if path == Module {
+		return ".", true
+	}
+	return strings.CutPrefix(path, Module+"/")
 }
 
 // ruleFor returns the rule with the longest From that covers name.

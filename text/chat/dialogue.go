@@ -109,6 +109,22 @@ func PlainPrompt(c *Transcript) Prompt {
 	return Prompt{Text: d.text, Special: true}
 }
 
+// Write writes a conversation in JSON as t does, or without a template in plain text.
+func Write(ctx context.Context, t *Template, conversation []byte) (Prompt, error) {
+	c, err := ParseConversation(conversation)
+	if err != nil {
+		return Prompt{}, err
+	}
+	if t != nil {
+		return t.Prompt(ctx, c)
+	}
+	plain, err := ParseTranscript(conversation)
+	if err != nil {
+		return Prompt{}, err
+	}
+	return PlainPrompt(plain), nil
+}
+
 // NewText returns a dialogue whose turns are parts of one text, which the answers
 // continue.
 func NewText(turns ...string) *Dialogue {

@@ -13,6 +13,10 @@ import (
 	"talf/model/gguf"
 )
 
+// FixedDate is the date that templates write in what a later run continues or is compared with: labels, files of
+// answers and measurements, which must not change from day to day. It is the date that Llama 3.1's template falls back on.
+const FixedDate = "2024-07-26"
+
 // A source is a file that a template depends on.
 type source struct{ dir, name string }
 

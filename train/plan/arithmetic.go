@@ -15,7 +15,8 @@ var revisions = map[string]int{"bf16": 2}
 
 // Arithmetic names what trains on dev, where matrices are multiplied in the type math, if
 // its last bits are not the CPU's; else it is "". A library that computes large products is named with its version. Several such devices that train together are named by
-// their number: each sums the gradients of its own batches before the sum over all of them; and so is what sums over processes.
+// their number: each sums the gradients of its own batches before the sum over all of them; and so is what sums over processes. A nil
+// group is this process alone.
 func Arithmetic(dev compute.Device, math string, group dist.Group) string {
 	on := dev.Arithmetic()
 	if on == "" {
@@ -30,8 +31,8 @@ func Arithmetic(dev compute.Device, math string, group dist.Group) string {
 			on += ", " + by
 		}
 	}
-	if n := group.Size(); n > 1 {
-		on += fmt.Sprintf(", %d devices", n)
+	if group != nil && group.Size() > 1 {
+		on += fmt.Sprintf(", %d devices", group.Size())
 		if sums, ok := group.(interface{ By() string }); ok {
 			on += ", " + sums.By()
 		}

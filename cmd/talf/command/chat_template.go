@@ -15,15 +15,10 @@ import (
 // noTemplate is the name that stands for no chat template.
 const noTemplate = "none"
 
-// templateDate is the date that templates write in what a later run continues or is compared with:
-// labels, files of answers and measurements, which must not change from day to day. It is the date
-// that Llama 3.1's template falls back on.
-const templateDate = "2024-07-26"
-
 // A chatOptions says how conversations become text.
 type chatOptions struct {
 	file string // "": the model's own template
-	date string // "": templateDate, or whatever day it is if live
+	date string // "": chat.FixedDate, or whatever day it is if live
 	live bool   // nothing that is written is compared with what another day writes
 	// control: messages may hold special tokens.
 	control bool
@@ -34,7 +29,7 @@ const controlFlag = "control-tokens-in-messages"
 
 func (o *chatOptions) flags(f *pflag.FlagSet) {
 	f.StringVar(&o.file, "chat-template", "", "Jinja chat template (default: the model's own; "+noTemplate+": prompts are plain text)")
-	f.StringVar(&o.date, "date", templateDate, "date that chat templates write as today's")
+	f.StringVar(&o.date, "date", chat.FixedDate, "date that chat templates write as today's")
 	f.BoolVar(&o.control, controlFlag, false, "take texts of special tokens in messages for these tokens, as transformers does (default: they are text)")
 }
 
@@ -43,7 +38,7 @@ func (o *chatOptions) today(f *pflag.FlagSet, but string) {
 	o.live, o.date = true, ""
 	date := f.Lookup("date")
 	date.DefValue = ""
-	date.Usage += ", such as " + templateDate + " (default: today" + but + ")"
+	date.Usage += ", such as " + chat.FixedDate + " (default: today" + but + ")"
 }
 
 // check reports an option that is wrong.
@@ -53,14 +48,14 @@ func (o *chatOptions) check() error {
 }
 
 func (o *chatOptions) day() (time.Time, error) {
-	return parseDay(cmp.Or(o.date, templateDate))
+	return parseDay(cmp.Or(o.date, chat.FixedDate))
 }
 
 // parseDay reads the value of --date.
 func parseDay(s string) (time.Time, error) {
 	d, err := time.Parse(time.DateOnly, s)
 	if err != nil {
-		return d, usagef("--date %q, want a day like %s", s, templateDate)
+		return d, usagef("--date %q, want a day like %s", s, chat.FixedDate)
 	}
 	return d, nil
 }

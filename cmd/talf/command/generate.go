@@ -88,7 +88,7 @@ give to its nodes, and what was kept. talf inspect trace FILE draws it.`,
 	f.IntVar(&o.batch, "batch", 1, "prompts of --prompts that are answered side by side, in passes that they share")
 	f.StringVar(&o.prompts.template, "template", "", "how the fields of a JSON object make a prompt: 'Question: {question}\\nAnswer:'")
 	o.prompts.chat.flags(f)
-	o.prompts.chat.today(f, "; with --prompts "+templateDate)
+	o.prompts.chat.today(f, "; with --prompts "+chat.FixedDate)
 	f.StringVar(&o.trace, "trace", "", "JSONL file that records the tree and the verdict of each round")
 	f.BoolVar(&o.stats, "stats", false, "print τ, acceptance lengths and where the time went")
 	f.BoolVar(&o.json, "json", false, "print JSON")

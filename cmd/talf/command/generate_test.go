@@ -361,7 +361,7 @@ func TestTheDateOfTemplates(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		want := templateDate
+		want := chat.FixedDate
 		if name == "generate" || name == "chat" || name == "serve" {
 			want = ""
 		}
@@ -387,8 +387,8 @@ func TestTheDateOfTemplates(t *testing.T) {
 		}
 		return p.Text
 	}
-	if got := date(); got != templateDate {
-		t.Errorf("the date is %s, want %s", got, templateDate)
+	if got := date(); got != chat.FixedDate {
+		t.Errorf("the date is %s, want %s", got, chat.FixedDate)
 	}
 	o.today(&f, "")
 	if before, got, after := time.Now().Format(time.DateOnly), date(), time.Now().Format(time.DateOnly); got != before && got != after {

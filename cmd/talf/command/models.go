@@ -23,7 +23,7 @@ func (o *machineOptions) flags(f *pflag.FlagSet) {
 	threadsVar(f, &o.Threads)
 	f.Var(&o.Device, "device", devices.Help())
 	f.Var(&o.DType, "dtype", dtypeHelp())
-	cli.CountVar(f, &o.Positions, "kv-positions", 2048, "KV cache positions, for all sequences together, that a CUDA device reserves when it loads the model, which fails if they do not fit (0: none); layers with a window reserve as much as one text of so many takes")
+	cli.CountVar(f, &o.Positions, "kv-positions", decode.DefaultPositions, "KV cache positions, for all sequences together, that a CUDA device reserves when it loads the model, which fails if they do not fit (0: none); layers with a window reserve as much as one text of so many takes")
 	f.BoolVar(&o.AllowNonFinite, "allow-nonfinite", false, "load a model although weights are NaN, infinite or too large for --dtype")
 	o.precision(f)
 	f.Var(&o.ActPlanes, "act-planes", devices.PlanesHelp)
