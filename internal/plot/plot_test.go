@@ -4,6 +4,8 @@ import (
 	"bytes"
 	"image/png"
 	"math"
+	"regexp"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -68,6 +70,75 @@ func TestPicturesHaveTheSizeOfTheirLayout(t *testing.T) {
 	}
 	if w, h := size(func(b *bytes.Buffer) error { return plot.WriteRow(b, "x.png", two) }); w != 9*144 || h > 519 {
 		t.Errorf("side by side: %d × %d", w, h)
+	}
+}
+
+// Axes are marked at round values, also around zero and where all values are the same.
+func TestAxesAreMarkedAtRoundValues(t *testing.T) {
+	for _, c := range []struct {
+		y    []float64
+		want []string
+		zero bool
+	}{
+		{[]float64{1, 5}, []string{">0<", ">1<", ">5<"}, true},
+		{[]float64{-0.21, 0.19}, []string{">-0.2<", ">-0.1<", ">0<", ">0.1<"}, false},
+		{[]float64{7, 7}, []string{">6.6<", ">7<", ">7.4<"}, false},
+		{[]float64{12000, 48000}, []string{">20000<", ">40000<"}, false},
+		{[]float64{math.NaN(), math.Inf(1)}, []string{">0<", ">1<"}, false},
+	} {
+		f := plot.Figure{FromZero: c.zero, Series: []plot.Series{{Name: "s", X: []float64{100, 200}, Y: c.y}}}
+		got := draw(t, func(b *bytes.Buffer) error { return plot.Write(b, "x.svg", []plot.Figure{f}) })
+		for _, want := range c.want {
+			if !strings.Contains(got, want) {
+				t.Errorf("%v: no %s:\n%s", c.y, want, got)
+			}
+		}
+		if strings.Contains(got, ">-0<") || strings.Contains(got, "NaN") || strings.Contains(got, "Inf") {
+			t.Errorf("%v: a tick or a place is no number:\n%s", c.y, got)
+		}
+	}
+}
+
+// Both formats draw the same: ink of a bitmap is where SVG has a bar, a dot and letters, and nowhere
+// beyond the axis that ends the values.
+func TestBitmapsHaveInkWhereTheVectorsHaveIt(t *testing.T) {
+	f := plot.Figure{Title: "τ", MaxY: 1, FromZero: true, Series: []plot.Series{{Name: "s", X: []float64{1, 2, 3}, Y: []float64{0.5, 9, 0.5}}}}
+	vectors := draw(t, func(b *bytes.Buffer) error { return plot.Write(b, "x.svg", []plot.Figure{f}) })
+	img, err := png.Decode(strings.NewReader(draw(t, func(b *bytes.Buffer) error { return plot.Write(b, "x.png", []plot.Figure{f}) })))
+	if err != nil {
+		t.Fatal(err)
+	}
+	ink := func(x, y float64) bool {
+		r, g, b, _ := img.At(int(2*x), int(2*y)).RGBA()
+		return r != 0xffff || g != 0xffff || b != 0xffff
+	}
+	dots := regexp.MustCompile(`<circle cx="([0-9.]+)" cy="([0-9.]+)"`).FindAllStringSubmatch(vectors, -1)
+	if len(dots) != 4 { // the points and the one in the legend
+		t.Fatalf("%d dots:\n%s", len(dots), vectors)
+	}
+	for _, d := range dots {
+		x, _ := strconv.ParseFloat(d[1], 64)
+		y, _ := strconv.ParseFloat(d[2], 64)
+		if !ink(x, y) {
+			t.Errorf("no ink at %v, %v", x, y)
+		}
+	}
+	title := regexp.MustCompile(`<text x="([0-9.]+)" y="([0-9.]+)" font-size="12"`).FindStringSubmatch(vectors)
+	x, _ := strconv.ParseFloat(title[1], 64)
+	y, _ := strconv.ParseFloat(title[2], 64)
+	n := 0
+	for dx := -6.0; dx < 6; dx += 0.5 {
+		for dy := -9.0; dy < 1; dy += 0.5 {
+			if ink(x+dx, y+dy) {
+				n++
+			}
+		}
+	}
+	if n < 20 {
+		t.Errorf("the title has %d inked pixels", n)
+	}
+	if ink(2, 2) || ink(x+60, y) {
+		t.Error("ink where nothing is")
 	}
 }
 
