@@ -22,8 +22,8 @@ import (
 // allocators are the files that make values, and charge for them; the others of notRun do
 // their work before a rendering: its cost is bounded by the length of what they read.
 var (
-	allocators = []string{"alloc.go", "meter.go", "number.go", "text.go", "value.go"}
-	notRun     = []string{"lex.go", "parse.go", "parsejson.go"}
+	allocators = []string{"alloc.go", "meter.go", "number.go", "text.go", "textcase.go", "value.go"}
+	notRun     = []string{"lex.go", "parse.go", "parse_expr.go", "parsejson.go"}
 )
 
 // constantTime are the functions of other packages that need no charge: they take constant

@@ -8,7 +8,7 @@
 // of type *Error.
 //
 // A template is untrusted input. Each text, list, dict and number that it makes is made by
-// alloc.go, text.go, number.go or value.go, which charge the run's meter first; the other
+// alloc.go, text.go, textcase.go, number.go or value.go, which charge the run's meter first; the other
 // files are written in terms of what those offer, and of Go's operations that take constant
 // time.
 package jinja
