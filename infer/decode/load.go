@@ -161,8 +161,9 @@ func HeadSource(path string, m *model.Model, force bool, warn func(string), keep
 
 // LoadDraft loads a language model that drafts for target, whose tokenizer is tok, and
 // the translation between the two vocabularies. load loads a directory onto the
-// target's device.
-func LoadDraft(dir string, target *model.Model, tok *tokenizer.Tokenizer, load func(dir string) (*model.Model, error)) (*model.Model, *source.Vocab, error) {
+// target's device. pre says how a GGUF file's tokenizer splits texts where the file itself says nothing that is known: drafts do not
+// depend on it.
+func LoadDraft(dir, pre string, target *model.Model, tok *tokenizer.Tokenizer, load func(dir string) (*model.Model, error)) (*model.Model, *source.Vocab, error) {
 	m, err := load(dir)
 	if err != nil {
 		if kind, _ := KindOf(dir); kind == DraftHead {
@@ -170,7 +171,7 @@ func LoadDraft(dir string, target *model.Model, tok *tokenizer.Tokenizer, load f
 		}
 		return nil, nil, fmt.Errorf("draft: %w", err)
 	}
-	v, err := pairVocab(dir, m, target, tok)
+	v, err := pairVocab(dir, pre, m, target, tok)
 	if err != nil {
 		_ = m.Close()
 		return nil, nil, fmt.Errorf("draft: %s: %w", dir, err)
@@ -178,8 +179,14 @@ func LoadDraft(dir string, target *model.Model, tok *tokenizer.Tokenizer, load f
 	return m, v, nil
 }
 
-func pairVocab(dir string, m, target *model.Model, tok *tokenizer.Tokenizer) (*source.Vocab, error) {
-	own, err := LoadTokenizer(dir, m)
+func pairVocab(dir, pre string, m, target *model.Model, tok *tokenizer.Tokenizer) (*source.Vocab, error) {
+	own, err := tokenizer.Load(dir)
+	if err != nil && pre != "" {
+		own, err = tokenizer.LoadAs(dir, pre)
+	}
+	if err == nil {
+		err = CheckTokenizer(dir, own, m)
+	}
 	if err != nil {
 		return nil, err
 	}

@@ -137,7 +137,7 @@ func (l *Loader) Draft(ctx context.Context, path string, target *model.Model, to
 	if alone.DType == checkpoints.DType(compute.Q4) && !Keeps(path, target) {
 		alone.DType = checkpoints.Auto // q4 would refuse it
 	}
-	return LoadDraft(path, target, tok, func(path string) (*model.Model, error) { return l.On(ctx, path, &alone, target.Device()) })
+	return LoadDraft(path, o.Pre, target, tok, func(path string) (*model.Model, error) { return l.On(ctx, path, &alone, target.Device()) })
 }
 
 // On loads the model at path, which FindModel has found, onto a device.

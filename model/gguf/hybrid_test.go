@@ -113,7 +113,7 @@ func TestFormsOfFilesOfDeepSeekAndQwen3Next(t *testing.T) {
 					sameLogits(t, dev, path, dir, as, tokens)
 				}
 				q8 := filepath.Join(t.TempDir(), "q8")
-				if _, err := quantize.Model(t.Context(), path, q8, compute.Q8); err != nil {
+				if _, err := quantize.Model(t.Context(), path, q8, compute.Q8, ""); err != nil {
 					t.Fatal(err)
 				}
 				sameLogits(t, dev, q8, dir, compute.Q8, tokens)

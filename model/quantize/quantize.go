@@ -32,6 +32,8 @@ type Result struct {
 	Kept     int    `json:"kept"`     // tensors left unchanged
 	From     int64  `json:"bytes_before"`
 	To       int64  `json:"bytes_after"`
+
+	Warnings []string `json:"warnings,omitempty"` // of the tokenizer of a GGUF file, what was mended or guessed
 }
 
 // files are the files that a model directory may have in addition to config.json and
@@ -51,10 +53,14 @@ const chunk = 4 << 20
 // of whole blocks of a row are in Q4_K, or in Q4_0; embedding and LM head, and all others, are q8, but what is in blocks
 // that Q4 keeps stays in them. dir may be a GGUF file, or have experts in MXFP4; the integers and scales of their blocks are kept where the new type has them. The file
 // records the hash of the original weights, so heads trained for these also run with
-// the new ones. The weights are read twice and are never all in memory together.
-func Model(ctx context.Context, dir, out string, as compute.DType) (*Result, error) {
+// the new ones. The weights are read twice and are never all in memory together. The tokenizer of a GGUF file is written so that it
+// splits texts as pre says, unless that is empty (gguf.ReadAs); the Result says what is odd about it.
+func Model(ctx context.Context, dir, out string, as compute.DType, pre string) (*Result, error) {
 	if as != compute.Q8 && as != compute.Q4 && as != compute.BF16 {
 		return nil, fmt.Errorf("quantize to %v, want Q8, Q4 or BF16", as)
+	}
+	if pre != "" && !gguf.Is(dir) {
+		return nil, fmt.Errorf("%s: how texts are split (%.40q) can be named for GGUF files alone: tokenizer.json says it", dir, pre)
 	}
 	spec, err := arch.Load(dir)
 	if err != nil {
@@ -75,7 +81,7 @@ func Model(ctx context.Context, dir, out string, as compute.DType) (*Result, err
 	r, err := convert(ctx, set, to, as, chunk, plans(spec, as))
 	for _, name := range append(files[:], "config.json") { // last: without it the directory is not a model
 		if err == nil {
-			err = copyFile(to, dir, name)
+			err = r.copyFile(to, dir, name, pre)
 		}
 	}
 	if err == nil {
@@ -105,9 +111,17 @@ func quantized(set *safetensors.Set) string {
 	return ""
 }
 
-func copyFile(to *durable.Dir, dir, name string) error {
-	b, err := gguf.ReadFile(dir, name, limits.TokenizerBytes)
+func (r *Result) copyFile(to *durable.Dir, dir, name, pre string) (err error) {
+	var b []byte
+	if gguf.Is(dir) && name == "tokenizer.json" {
+		b, r.Warnings, err = gguf.ReadAs(dir, name, pre, limits.TokenizerBytes)
+	} else {
+		b, err = gguf.ReadFile(dir, name, limits.TokenizerBytes)
+	}
 	if errors.Is(err, fs.ErrNotExist) {
+		if name == "tokenizer.json" && pre != "" {
+			return fmt.Errorf("%s: how texts are split (%.40q) can be named for byte-level tokenizers alone", dir, pre)
+		}
 		return nil
 	}
 	if err != nil {

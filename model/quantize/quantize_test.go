@@ -105,7 +105,7 @@ func TestAFailureDoesNotObstructTheNextAttempt(t *testing.T) {
 	if err := os.Mkdir(unreadable, 0o700); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := Model(t.Context(), dir, out, compute.Q8); err == nil || !strings.Contains(err.Error(), unreadable) {
+	if _, err := Model(t.Context(), dir, out, compute.Q8, ""); err == nil || !strings.Contains(err.Error(), unreadable) {
 		t.Errorf("%v, want an error that names %s", err, unreadable)
 	}
 	empty()
@@ -114,11 +114,11 @@ func TestAFailureDoesNotObstructTheNextAttempt(t *testing.T) {
 	}
 	ended, end := context.WithCancel(t.Context())
 	end()
-	if _, err := Model(ended, dir, out, compute.Q8); !errors.Is(err, context.Canceled) {
+	if _, err := Model(ended, dir, out, compute.Q8, ""); !errors.Is(err, context.Canceled) {
 		t.Errorf("%v, want context.Canceled", err)
 	}
 	empty()
-	r, err := Model(t.Context(), dir, out, compute.Q8)
+	r, err := Model(t.Context(), dir, out, compute.Q8, "")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -126,11 +126,11 @@ func TestAFailureDoesNotObstructTheNextAttempt(t *testing.T) {
 		t.Errorf("%+v", r)
 	}
 	for from, want := range map[string]string{dir: "not empty", out: "q8 already"} {
-		if _, err := Model(t.Context(), from, out, compute.Q8); err == nil || !strings.Contains(err.Error(), want) {
+		if _, err := Model(t.Context(), from, out, compute.Q8, ""); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%v, want %q in the error", err, want)
 		}
 	}
-	if _, err := Model(t.Context(), dir, t.TempDir(), compute.F32); err == nil {
+	if _, err := Model(t.Context(), dir, t.TempDir(), compute.F32, ""); err == nil {
 		t.Error("quantised to F32")
 	}
 }
@@ -145,7 +145,7 @@ func TestExpertsInMXFP4AreConverted(t *testing.T) {
 	defer from.Close()
 	for _, as := range []compute.DType{compute.BF16, compute.Q8} {
 		out := filepath.Join(t.TempDir(), "out")
-		if _, err := Model(t.Context(), dir, out, as); err != nil {
+		if _, err := Model(t.Context(), dir, out, as, ""); err != nil {
 			t.Fatal(err)
 		}
 		to, err := safetensors.OpenDir(out)
@@ -183,7 +183,7 @@ func TestExpertsInMXFP4AreConverted(t *testing.T) {
 		if experts == 0 {
 			t.Error("no tensor of MXFP4")
 		}
-		if again, err := Model(t.Context(), out, filepath.Join(t.TempDir(), "again"), as); as == compute.Q8 && (err == nil || !strings.Contains(err.Error(), "q8 already")) {
+		if again, err := Model(t.Context(), out, filepath.Join(t.TempDir(), "again"), as, ""); as == compute.Q8 && (err == nil || !strings.Contains(err.Error(), "q8 already")) {
 			t.Errorf("quantised again: %+v, %v", again, err)
 		}
 	}
@@ -201,7 +201,7 @@ func TestWhatAMixtureDoesNotRoundStays(t *testing.T) {
 		dir := modeltest.Random(t, modeltest.Of(name), 5)
 		for _, dt := range []compute.DType{compute.Q8, compute.BF16} {
 			out := filepath.Join(t.TempDir(), "smaller")
-			if _, err := Model(t.Context(), dir, out, dt); err != nil {
+			if _, err := Model(t.Context(), dir, out, dt, ""); err != nil {
 				t.Fatal(err)
 			}
 			logits := func(dir string) []float32 {
@@ -318,7 +318,7 @@ func TestFourBitModels(t *testing.T) {
 	c := modeltest.Default()
 	c.Hidden, c.FFN = 256, 96 // Q4_K, and Q4_0 in the down projection
 	dir, out := modeltest.Random(t, c, 1), filepath.Join(t.TempDir(), "q4")
-	r, err := Model(t.Context(), dir, out, compute.Q4)
+	r, err := Model(t.Context(), dir, out, compute.Q4, "")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -361,7 +361,7 @@ func TestFourBitModels(t *testing.T) {
 	if m.Function().Weights != "q4" {
 		t.Errorf("weights are %s, want q4", m.Function().Weights)
 	}
-	if _, err := Model(t.Context(), out, filepath.Join(t.TempDir(), "again"), compute.Q8); err == nil || !strings.Contains(err.Error(), "q4 already") {
+	if _, err := Model(t.Context(), out, filepath.Join(t.TempDir(), "again"), compute.Q8, ""); err == nil || !strings.Contains(err.Error(), "q4 already") {
 		t.Errorf("%v, want an error that says q4 already", err)
 	}
 }
@@ -416,7 +416,7 @@ func TestBlocksThatAreNotRoundedBecomeFloats(t *testing.T) {
 // The blocks of a GGUF file that q4 keeps are the same, byte for byte.
 func TestFourBitBlocksOfAFileAreKept(t *testing.T) {
 	path, out := golden.File(t, "gguf/llama3-Q4_K_M.gguf"), filepath.Join(t.TempDir(), "q4")
-	if _, err := Model(t.Context(), path, out, compute.Q4); err != nil {
+	if _, err := Model(t.Context(), path, out, compute.Q4, ""); err != nil {
 		t.Fatal(err)
 	}
 	from, err := safetensors.OpenDir(path)
@@ -445,7 +445,7 @@ func TestFourBitBlocksOfAFileAreKept(t *testing.T) {
 	}
 	// Nothing else in it is of integers, and it is not to be rounded once more.
 	for _, as := range []compute.DType{compute.Q4, compute.Q8, compute.BF16} {
-		if _, err := Model(t.Context(), out, filepath.Join(t.TempDir(), "again"), as); err == nil || !strings.Contains(err.Error(), "q4 already") {
+		if _, err := Model(t.Context(), out, filepath.Join(t.TempDir(), "again"), as, ""); err == nil || !strings.Contains(err.Error(), "q4 already") {
 			t.Errorf("again, as %v: %v, want an error that says q4 already", as, err)
 		}
 	}

@@ -127,6 +127,7 @@ func TestPre(t *testing.T) {
 		{"datastore", "build", "--data", text, "--out", filepath.Join(t.TempDir(), "b")},
 		{"bench", "perplexity", "--text", text, "--dtype", "f32"},
 		{"inspect", "data", text},
+		{"quantize", "--out", filepath.Join(t.TempDir(), "c")},
 	} {
 		args = append(args, "--model", file)
 		guessed := talftest.Run(t, line, args...)
@@ -140,7 +141,10 @@ func TestPre(t *testing.T) {
 		if named.Code != 0 || strings.Contains(named.Err, "--pre") {
 			t.Errorf("%v: %+v, want no warning", args, named)
 		}
-		if args[0] == "tokenize" && (named.Out != want || guessed.Out == want) {
+		if args[0] == "quantize" {
+			named.Out, guessed.Out = talftest.OK(t, line, "tokenize", args[2]), talftest.OK(t, line, "tokenize", strings.TrimSuffix(args[2], "2"))
+		}
+		if (args[0] == "tokenize" || args[0] == "quantize") && (named.Out != want || guessed.Out == want) {
 			t.Errorf("ids %s, as named %s, want %s", guessed.Out, named.Out, want)
 		}
 	}
@@ -148,6 +152,16 @@ func TestPre(t *testing.T) {
 		t.Errorf("inspect writes no warning:\n%s", out)
 	}
 	talftest.Run(t, line, "tokenize", "--model", file, "--pre", "none").Refuses(t, 1, "none", "--pre", "llama-bpe")
+	talftest.Run(t, line, "quantize", "--model", file, "--pre", "none", "--out", filepath.Join(t.TempDir(), "d")).Refuses(t, 1, "none", "--pre", "llama-bpe")
+	dir := talftest.TinyModel(t, talftest.TinyConfig(), 4)
+	talftest.Run(t, line, "quantize", "--model", dir, "--pre", "qwen2", "--out", filepath.Join(t.TempDir(), "e")).Refuses(t, 1, dir, "GGUF files alone")
+
+	// A draft model's own way to split texts is never used, but the file has to be readable.
+	f.Set("tokenizer.ggml.pre", "nobody-knows-it")
+	draft := f.Write(t, "draft.gguf")
+	args := []string{"generate", whole, "the", "--max-tokens", "4", "--draft", draft, "--method", "fixed"}
+	talftest.Run(t, "", args...).Refuses(t, 1, draft, "nobody-knows-it", "--pre")
+	talftest.OK(t, "", append(args, "--pre", "llama-bpe")...)
 }
 
 // What is no model is told by its path and what is wrong with it, whatever asks for it first.

@@ -11,7 +11,7 @@ import (
 )
 
 func newQuantize(a *app) *cobra.Command {
-	var dir, out string
+	var dir, out, pre string
 	var asJSON bool
 	dt := checkpoints.DType(compute.Q8)
 	c := &cobra.Command{
@@ -37,9 +37,12 @@ quantised copy saves that time, and disk space.`,
 			if err != nil {
 				return err
 			}
-			q, err := quantize.Model(cmd.Context(), path, out, compute.DType(dt))
+			q, err := quantize.Model(cmd.Context(), path, out, compute.DType(dt), pre)
 			if err != nil {
 				return err
+			}
+			for _, w := range q.Warnings {
+				a.warn(w)
 			}
 			if asJSON {
 				return a.printJSON(q)
@@ -51,6 +54,7 @@ quantised copy saves that time, and disk space.`,
 	}
 	f := c.Flags()
 	modelVar(f, &dir, "")
+	preVar(f, &pre)
 	f.StringVar(&out, "out", "", "directory to write, new or empty")
 	f.Var(&dt, "dtype", "type of the new weights: q8, q4 or bf16")
 	f.BoolVar(&asJSON, "json", false, "print JSON")

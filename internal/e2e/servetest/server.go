@@ -84,7 +84,7 @@ func Start(t testing.TB, s Setup) *Server {
 		p.Source, closers = src, append([]func() error{closer.Close}, closers...)
 	}
 	if s.Draft != "" {
-		small, vocab, err := decode.LoadDraft(s.Draft, m, p.Tokenizer, func(dir string) (*model.Model, error) { return model.Load(dir, dev, opt) })
+		small, vocab, err := decode.LoadDraft(s.Draft, "", m, p.Tokenizer, func(dir string) (*model.Model, error) { return model.Load(dir, dev, opt) })
 		if err != nil {
 			t.Fatal(err)
 		}
