@@ -186,6 +186,13 @@ func TestWeightsAsStoredTakeTheMemoryOfTheFile(t *testing.T) {
 		if what := m.Rounded(); what != "" || held.File == 0 || float64(held.Memory) > 1.1*float64(held.File) {
 			t.Errorf("%s: %d bytes of %d in the file, rounded: %q", name, held.Memory, held.File, what)
 		}
+		if plan := model.PlanSet(m.Spec(), m.Tensors(), m.Device(), m.Options()); plan.Weights != held.Memory {
+			t.Errorf("%s: %d bytes are planned, %d taken", name, plan.Weights, held.Memory)
+		}
+		is := m.Memory()
+		if want := (model.Memory{DType: "auto (stored types)", Weights: held.Memory, File: held.File, KVDType: "f32", Exact: true}); is != want {
+			t.Errorf("%s: memory %+v, want %+v", name, is, want)
+		}
 	}
 }
 

@@ -77,6 +77,7 @@ architecture  llama
 parameters    34840 in 21 tensors, 136.1 KiB (F32)
 shape         hidden 40, layers 2, heads 4 (2 for keys) of 10, ffn 72
 vocabulary    97, tied embeddings: no, tokenizer.json: no
+memory        186.0 KiB of weights as auto, on the CPU; keys and values 672 B a token
 positions     512, rope default, theta 10000
 tokens        bos 1, eos [2]
 `

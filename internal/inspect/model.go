@@ -8,8 +8,11 @@ import (
 	"strings"
 
 	"talf/checkpoints"
+	"talf/compute"
+	"talf/compute/devices"
 	"talf/internal/limits"
 	"talf/internal/units"
+	"talf/model"
 	"talf/model/arch"
 	"talf/model/ggml"
 	"talf/model/gguf"
@@ -61,10 +64,31 @@ type Model struct {
 	Rounded []string `json:"rounded_to_q8,omitempty"`
 	// Lost are those that even auto rounds: it keeps all others as they are stored.
 	Lost []string `json:"rounded_by_auto,omitempty"`
+	// Memory is what a language model takes on this machine's CPU as auto; nil of a head.
+	Memory *Memory `json:"memory,omitempty"`
 	// Kept are those whose integers the types auto and q4 keep.
 	Kept []string `json:"kept_as_q4,omitempty"`
 	// Checkpoint is the manifest that training wrote, if there is one.
 	Checkpoint *checkpoints.Manifest `json:"checkpoint,omitempty"`
+}
+
+// Memory is what a model takes in memory.
+type Memory struct {
+	Weights int64 `json:"weights"`      // bytes
+	KV      int64 `json:"kv_per_token"` // bytes of keys and values for each token of a text, at most: layers with a window keep fewer
+}
+
+// memory returns what the model of a set takes. Nothing is loaded.
+func memory(s *arch.Spec, set *safetensors.Set) (*Memory, error) {
+	dev, err := devices.OpenCPU(devices.Config{Threads: 1})
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = dev.Close() }()
+	opt := checkpoints.Loading{DType: checkpoints.Auto}.Options(set, dev)
+	opt.Positions = compute.BlockLen
+	f := model.PlanSet(s, set, dev, opt)
+	return &Memory{Weights: f.Weights, KV: f.KV / compute.BlockLen}, nil
 }
 
 // OpenModel describes dir, and compares the files of a checkpoint with its manifest.
@@ -102,6 +126,9 @@ func OpenModel(dir string) (*Model, error) {
 	}
 	if m.Kind == "model" {
 		m.MissingWindow = missingWindow(s)
+		if m.Memory, err = memory(s, set); err != nil {
+			return nil, err
+		}
 	}
 	m.Tokenizer = gguf.Has(dir, "tokenizer.json")
 	m.count(set)
@@ -169,6 +196,9 @@ func (m *Model) String() string {
 	if m.MTP {
 		p.printf("drafts        with its own multi-token prediction module: --head mtp\n")
 	}
+	if y := m.Memory; y != nil {
+		p.printf("memory        %s of weights as auto, on the CPU; keys and values %s a token\n", units.Bytes(uint64(y.Weights)), units.Bytes(uint64(y.KV)))
+	}
 	if n := len(m.Lost); n > 0 {
 		p.printf("as auto       %d of its matrices are rounded to 8 bits, the others stay as they are stored\n", n)
 	} else if m.GGUF {
@@ -186,7 +216,11 @@ func (m *Model) String() string {
 				rounded++
 			}
 		}
-		p.printf("as q4         %d of its matrices keep their integers of 4 to 6 bits, %d are rounded to 8 bits\n", n, rounded)
+		if rounded > 0 {
+			p.printf("as q4         %d of its matrices are rounded to 8 bits, %d keep their integers of 4 to 6 bits\n", rounded, n)
+		} else {
+			p.printf("as q4         all matrices keep their integers, %d of them of 4 to 6 bits\n", n)
+		}
 	}
 	rope := m.Rope
 	if m.Rotated < m.HeadDim {

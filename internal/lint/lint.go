@@ -108,7 +108,7 @@ var Rules = []Rule{
 	{"internal/vfs/...", nil},
 	{"internal/e2e/...", []string{"cmd/talf/command", "compute/...", "data/...", "infer/...", "internal/...", "model/...", "preprocess", "train/...", "tree", "serve/...", "text/..."}},
 	{"internal/golden", nil},
-	{"internal/inspect", []string{"checkpoints", "checkpoints/medusa", "data", "infer/lookup/datastore", "internal/units", "model/...", "train/mix"}},
+	{"internal/inspect", []string{"checkpoints", "checkpoints/medusa", "compute/devices", "data", "infer/lookup/datastore", "internal/units", "model/...", "train/mix"}},
 	{"internal/ijson", nil},
 	{"internal/jsonl", nil},
 	{"internal/launch", nil},

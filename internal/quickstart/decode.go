@@ -176,7 +176,7 @@ func (r *run) compare(ctx context.Context, x *comparison) error {
 	for i := range x.rows {
 		x.rows[i].measured(&report.Rows[i])
 	}
-	all := &rig.Report{Report: report, Device: m.Device().Name(), DType: strings.ToUpper(m.Weights()), Layers: x.layers}
+	all := &rig.Report{Report: report, Device: m.Device().Name(), DType: m.TypeName(), Layers: x.layers}
 	if err := durable.WriteJSON(r.path(x.file), all); err != nil {
 		return err
 	}

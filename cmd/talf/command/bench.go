@@ -3,7 +3,6 @@ package command
 import (
 	"context"
 	"errors"
-	"strings"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
@@ -170,7 +169,7 @@ func (a *app) bench(ctx context.Context, o *benchOptions) (*rig.Report, error) {
 		return nil, err
 	}
 	out := &rig.Report{
-		Report: report, Device: r.Model.Device().Name(), DType: strings.ToUpper(r.Model.Weights()),
+		Report: report, Device: r.Model.Device().Name(), DType: r.Model.TypeName(),
 		ChatTemplate: r.Chats, Split: r.Part(), Layers: o.decode.machine.Layers, Interrupted: err != nil,
 		Instead: o.tables.Lay(report),
 	}

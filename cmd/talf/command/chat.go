@@ -81,7 +81,7 @@ between answers the program.`,
 				a.warnUndrafted(seq.Undrafted())
 				if a.warnEmpty(d, seq, talk.templated); talk.stats {
 					sum := seq.Stats().Summary()
-					_ = sum.Print(a.err) // the stream remembers
+					_ = a.printStats(&sum, d.parts.Model) // the stream remembers
 				}
 			}}
 			return c.Talk(cmd.Context(), decode.NewTalk(d.Decoder, empty, o.seed))

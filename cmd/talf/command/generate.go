@@ -17,6 +17,7 @@ import (
 	"talf/internal/cli"
 	"talf/internal/durable"
 	"talf/internal/limits"
+	"talf/model"
 	"talf/text/chat"
 )
 
@@ -192,10 +193,13 @@ func (a *app) generateOne(ctx context.Context, o *generateOptions) (err error) {
 	a.warnEmpty(d, seq, templated)
 	ans := decode.NewAnswer(0, o.prompt, o.seed, seq)
 	if o.json {
-		return a.printJSON(ans)
+		return a.printJSON(struct {
+			decode.Answer
+			Memory model.Memory `json:"memory"`
+		}{ans, d.parts.Model.Memory()})
 	}
 	if o.stats {
-		return ans.Stats.Print(a.err)
+		return a.printStats(ans.Stats, d.parts.Model)
 	}
 	return nil
 }
@@ -256,10 +260,19 @@ func (a *app) generateFile(ctx context.Context, o *generateOptions) error {
 	sum := r.Stats.Summary()
 	sum.FirstToken /= float64(max(r.Answered, 1)) // the mean
 	if o.json {
-		return a.printJSON(map[string]any{"answers": len(tasks), "out": o.out, "stats": sum})
+		return a.printJSON(map[string]any{"answers": len(tasks), "out": o.out, "stats": sum, "memory": d.parts.Model.Memory()})
 	}
 	if o.stats && sum.Passes > 0 {
-		return sum.Print(a.err)
+		return a.printStats(&sum, d.parts.Model)
 	}
 	return nil
+}
+
+// printStats prints what an answer took.
+func (a *app) printStats(s *infer.Summary, m *model.Model) error {
+	if err := s.Print(a.err); err != nil {
+		return err
+	}
+	_, err := fmt.Fprintln(a.err, m.Memory())
+	return err
 }

@@ -15,6 +15,8 @@ import (
 	"talf/compute/cpu/kern"
 	"talf/infer/decode"
 	"talf/internal/e2e/talftest"
+	"talf/model"
+	"talf/model/gguf/gguftest"
 	"talf/text/chat"
 	"talf/text/tokenizer"
 )
@@ -83,6 +85,36 @@ func TestGenerateReadsStandardInputAndPrintsStats(t *testing.T) {
 	}
 	if a.Text+"\n" != r.Out || a.Tokens != 12 || a.Stop != "length" || a.Stats.Tau != 1 {
 		t.Errorf("got %+v, want the text %q of 12 tokens", a, r.Out)
+	}
+}
+
+// What weights, keys and values take, and what is rounded, is said in words and as numbers.
+func TestGenerateSaysWhatMemoryItTakes(t *testing.T) {
+	path := gguftest.Tiny(3).Write(t, "tiny.gguf")
+	for dtype, want := range map[string]struct {
+		name  string
+		exact bool
+	}{"auto": {"auto (stored types)", true}, "q8": {"q8", false}, "f32": {"f32", true}} {
+		args := []string{"generate", path, "Once", "--max-tokens", "2", "--dtype", dtype}
+		said := talftest.Finish(t, talftest.Command(t, append(args, "--stats")...)).Err
+		for _, part := range []string{"memory: weights ", " in the file) as " + want.name + "; keys and values "} {
+			if !strings.Contains(said, part) {
+				t.Errorf("--dtype %s: stderr lacks %q: %s", dtype, part, said)
+			}
+		}
+		if got := strings.Contains(said, "no weight is rounded"); got != want.exact {
+			t.Errorf("--dtype %s: %s", dtype, said)
+		}
+		var r struct {
+			Text   string
+			Memory model.Memory
+		}
+		if err := json.Unmarshal([]byte(talftest.OK(t, "", append(args, "--json")...)), &r); err != nil {
+			t.Fatal(err)
+		}
+		if m := r.Memory; r.Text == "" || m.DType != want.name || m.Weights == 0 || m.File == 0 || m.KV == 0 || m.Exact != want.exact {
+			t.Errorf("--dtype %s: %+v", dtype, r)
+		}
 	}
 }
 
