@@ -40,7 +40,7 @@ var Rules = []Rule{
 	{"compute/cuda/...", []string{"compute", "internal/mapped"}},
 	{"compute/computetest/...", []string{"compute"}},
 	{"compute/devices", []string{"compute", "compute/cpu/...", "compute/cuda"}},
-	{"model/...", []string{"compute", "internal/detmath", "internal/mapped", "internal/slab", "internal/splitmix", "tree"}},
+	{"model/...", []string{"compute", "internal/detmath", "internal/mapped", "internal/slab", "internal/splitmix", "internal/units", "tree"}},
 	{"model/gguf/write", []string{"model/...", "text/tokenizer"}}, // an exported head carries its target's tokenizer
 	{"text/...", []string{"model/gguf"}},
 	{"text/tokenizer/...", []string{"internal/slab", "model/gguf"}},
@@ -108,7 +108,7 @@ var Rules = []Rule{
 	{"internal/vfs/...", nil},
 	{"internal/e2e/...", []string{"cmd/talf/command", "compute/...", "data/...", "infer/...", "internal/...", "model/...", "preprocess", "train/...", "tree", "serve/...", "text/..."}},
 	{"internal/golden", nil},
-	{"internal/inspect", []string{"checkpoints", "checkpoints/medusa", "compute/devices", "data", "infer/lookup/datastore", "internal/units", "model/...", "train/mix"}},
+	{"internal/inspect", []string{"checkpoints", "checkpoints/medusa", "compute", "compute/devices", "data", "infer/lookup/datastore", "internal/units", "model/...", "train/mix"}},
 	{"internal/ijson", nil},
 	{"internal/jsonl", nil},
 	{"internal/launch", nil},

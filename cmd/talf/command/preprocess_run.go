@@ -155,7 +155,7 @@ func (a *app) products(copies []*model.Model, library bool) (string, error) {
 		case why != nil:
 			by = "the device's own: " + why.Error()
 		}
-		a.log.Info("labelling", "device", m.Device().Name(), "weights", m.Weights(), "products", by)
+		a.log.Info("labelling", "device", m.Device().Name(), "weights", m.TypeName(), "products", by)
 	})
 	if err != nil {
 		err = fmt.Errorf("%w: turn the library off with --cublas=false", err)
