@@ -1,7 +1,7 @@
 # Every target calls a step of .ci/run or one go command: what passes here
 # passes there.
 .DEFAULT_GOAL := help
-.PHONY: help check test race cuda gpu-bundle fuzz bench bench-compare golden generate notice release demo demo-target demo-large demo-lm measurements measurements-age ci
+.PHONY: help check test race cuda gpu-bundle fuzz bench bench-compare golden generate notice release demo demo-target demo-large demo-lm measurements measurements-age module ci
 
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/\1\t\2/p' $(MAKEFILE_LIST) | expand -t 16
@@ -89,6 +89,12 @@ measurements: ## the tables of docs/measurements that need nothing but the repos
 
 measurements-age: ## which of these tables are older than the code that they measure
 	go run -C lab ./cmd/lab measurements --age
+
+# On make's command line, PATH hides the search path of programs: real is what it was.
+real := $(shell echo "$$PATH")
+module: ## make module PATH=github.com/you/talf: set the module's path wherever the repository names it
+	@test "$(origin PATH)" = 'command line' || { echo "make module PATH=github.com/you/talf"; exit 2; }
+	@PATH='$(real)' && export PATH && go run -C tools ./module '$(PATH)'
 
 ci: ## all steps of .ci/run
 	.ci/run

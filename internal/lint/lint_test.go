@@ -90,7 +90,7 @@ func TestRulesBite(t *testing.T) {
 		{ImportPath: "talf/infer", Imports: []string{"talf/data"}},
 		{ImportPath: "talf/infer/bench", Imports: []string{"talf/data"}},
 		{ImportPath: "talf/train/internal/gg", Imports: []string{"gorgonia.org/tensor", "talf/compute"}},
-		{ImportPath: "talf/surprise"},
+		{ImportPath: lint.Module + "/surprise"},
 		{ImportPath: "talf/cmd/talf/command", TestImports: []string{"talf/lab/papers"}},
 	}
 	want := []string{
