@@ -328,7 +328,7 @@ func (h *Head) Rows(ctx context.Context, asks []infer.Ask) ([]infer.Row, error) 
 // position has run in the sequences that it did not reach.
 func (h *Head) run(ctx context.Context) (*model.Output, error) {
 	out, err := h.m.Forward(ctx, h.segs)
-	if errors.Is(err, model.ErrKVFull) && h.goNoFurther() {
+	if errors.Is(err, model.ErrKVFull) && h.retryWithoutAhead() {
 		out, err = h.m.Forward(ctx, h.segs)
 	}
 	for errors.Is(err, model.ErrKVFull) && h.kept.Evict() {

@@ -357,9 +357,9 @@ func (h *Head) goAhead(asks []infer.Ask) {
 	}
 }
 
-// goNoFurther makes the pass that failed one of what was asked alone, for which there may be room. It reports
-// whether the pass was more.
-func (h *Head) goNoFurther() bool {
+// retryWithoutAhead reduces a failed pass to what was asked, which may fit into memory. It reports whether the
+// pass had levels that nobody asked for.
+func (h *Head) retryWithoutAhead() bool {
 	g := &h.segs[0]
 	if g.Ahead == nil {
 		return false

@@ -5,7 +5,7 @@ import (
 	"math/bits"
 )
 
-// A lane's value that comes from memory nobody wrote is poison, and so is all that is calculated from
+// A lane's value that comes from uninitialised memory is poison, and so is all that is calculated from
 // it. Registers have a bit for each lane.
 
 type execute = func(w *warp, in *instruction, mask uint32)

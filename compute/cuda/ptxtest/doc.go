@@ -9,7 +9,7 @@
 //
 //   - an access outside of an allocation or a shared variable, or at an address that is no multiple
 //     of its width;
-//   - a branch, an address or a lane mask that depends on memory that nobody wrote: such values may be
+//   - a branch, an address or a lane mask that depends on uninitialised memory: such values may be
 //     moved and calculated with, as rows that are not there are;
 //   - two accesses to one byte by different threads, one of them a store, that neither a barrier nor,
 //     between blocks, a fence and an atomic operation puts in order;

@@ -104,7 +104,7 @@ func (w *warp) race(l, off int, c *conflict) {
 func (w *warp) addresses(in *instruction, mask uint32) *[32]uint64 {
 	a := in.args[0]
 	if bad := w.bad64[a.reg] & mask; bad != 0 {
-		w.fault(w.at, bad, "the address comes from memory that nobody wrote")
+		w.fault(w.at, bad, "the address comes from uninitialised memory")
 	}
 	at := w.r64[a.reg]
 	for l := range at {
@@ -266,7 +266,7 @@ func (w *warp) atomicAdd(in *instruction, mask uint32) {
 	at := w.addresses(in, mask)
 	d, v := in.args[1].reg, in.args[2].reg
 	if bad := w.bad32[v] & mask; bad != 0 {
-		w.fault(w.at, bad, "the number to be added comes from memory that nobody wrote")
+		w.fault(w.at, bad, "the number to be added comes from uninitialised memory")
 	}
 	for m := mask; m != 0; m &= m - 1 {
 		l := bits.TrailingZeros32(m) & 31
@@ -275,7 +275,7 @@ func (w *warp) atomicAdd(in *instruction, mask uint32) {
 			w.b.publish(i)
 		}
 		if !a.has(off, 4) {
-			w.fault(w.at, 1<<l, "nobody wrote what is added to")
+			w.fault(w.at, 1<<l, "the memory that is added to is uninitialised")
 		}
 		w.b.d.keep(a, off)
 		old := uint32(a.load(off, 4))
@@ -293,7 +293,7 @@ func (w *warp) atomicAdd(in *instruction, mask uint32) {
 func (w *warp) copyAsync(in *instruction, mask uint32) {
 	to, from, size := in.args[0], in.args[1], in.args[2].reg
 	if bad := (w.bad32[to.reg] | w.bad32[size]) & mask; bad != 0 {
-		w.fault(w.at, bad, "the address or the size comes from memory that nobody wrote")
+		w.fault(w.at, bad, "the address or the size comes from uninitialised memory")
 	}
 	for m := mask; m != 0; m &= m - 1 {
 		l := bits.TrailingZeros32(m) & 31
@@ -305,7 +305,7 @@ func (w *warp) copyAsync(in *instruction, mask uint32) {
 		in := *in
 		if c.ok {
 			if w.bad64[from.reg]>>l&1 != 0 {
-				w.fault(w.at, 1<<l, "the address comes from memory that nobody wrote")
+				w.fault(w.at, 1<<l, "the address comes from uninitialised memory")
 			}
 			in.space = global
 			w.locate(&in, l, c.from, 16, false, 0)
@@ -353,7 +353,7 @@ func (w *warp) waitCopies(in *instruction, mask uint32) {
 func (w *warp) shuffle(in *instruction, mask uint32) {
 	d, a, b, c := in.args[0].reg, in.args[1].reg, in.args[2].reg, in.args[3].reg
 	if bad := w.bad32[b] | w.bad32[c]; bad != 0 {
-		w.fault(w.at, bad, "the lane comes from memory that nobody wrote")
+		w.fault(w.at, bad, "the lane comes from uninitialised memory")
 	}
 	from, poison := w.r32[a], uint32(0)
 	for l := range uint32(32) {

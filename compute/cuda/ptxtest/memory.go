@@ -102,7 +102,7 @@ type allocation struct {
 	pages   []*page
 }
 
-// Map makes data the memory at an address. Nobody has written it.
+// Map makes data the memory at an address. It counts as uninitialised.
 func (m *Memory) Map(at uint64, data []byte) error {
 	i, _ := slices.BinarySearchFunc(m.allocations, at, func(a *allocation, at uint64) int {
 		if a.at < at {
@@ -158,7 +158,7 @@ func (m *Memory) Read(at uint64, n int) error {
 	}
 	for i := range n {
 		if !a.has(off+i, 1) {
-			return fmt.Errorf("the host reads %d bytes, and nobody wrote byte %d of them", n, i)
+			return fmt.Errorf("the host reads %d bytes, of which byte %d is uninitialised", n, i)
 		}
 	}
 	return nil

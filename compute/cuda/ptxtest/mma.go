@@ -56,7 +56,7 @@ func (w *warp) multiply(in *instruction, _ uint32) {
 func (w *warp) loadMatrices(in *instruction, mask uint32) {
 	from := in.args[4]
 	if bad := w.bad32[from.reg] & mask; bad != 0 {
-		w.fault(w.at, bad, "the address comes from memory that nobody wrote")
+		w.fault(w.at, bad, "the address comes from uninitialised memory")
 	}
 	var v [32][8]uint16
 	var bad [32]uint8 // by element

@@ -185,8 +185,8 @@ func TestFaultsAreFound(t *testing.T) {
 		{"a load behind a shared variable", buffer, "ld.shared.u32 %r1, [s+256];", "beyond the end of shared variable s"},
 		{"a load before a shared variable", buffer, "ld.shared.u32 %r1, [s+-4];", "outside of shared variables"},
 		{"a wide load at an odd place", "", "ld.global.v4.u32 {%r1,%r2,%r3,%r4}, [%b+4];", "no multiple of that"},
-		{"a branch on what nobody wrote", "", "ld.global.u32 %r1, [%at]; setp.eq.s32 %p1, %r1, 0; @%p1 bra $L_1; $L_1: ret;", "the predicate comes from memory that nobody wrote"},
-		{"an address of a register that nobody wrote", "", "ld.global.u32 %r1, [%rd9];", "the address comes from memory that nobody wrote"},
+		{"a branch on an uninitialised value", "", "ld.global.u32 %r1, [%at]; setp.eq.s32 %p1, %r1, 0; @%p1 bra $L_1; $L_1: ret;", "the predicate comes from uninitialised memory"},
+		{"an address in an uninitialised register", "", "ld.global.u32 %r1, [%rd9];", "the address comes from uninitialised memory"},
 		{"a race within a block", buffer, "st.shared.u32 [s], %t;", "a store without an order"},
 		{"a barrier that is missing", buffer, place + "st.shared.u32 [%rd2], %t; ld.shared.u32 %r1, [s+252];", "without an order"},
 		{"a barrier behind a load that is missing", buffer, place + "st.shared.u32 [%rd2], %t; bar.sync 0; ld.shared.u32 %r1, [s+252]; st.shared.u32 [%rd2], %r1;", "without an order"},
@@ -311,14 +311,14 @@ func TestBlocksSeeEachOthersStoresBehindFences(t *testing.T) {
 	}
 }
 
-// TestWhatNobodyWroteIsTold holds that the host is told of results that come from memory that nobody wrote, and not
+// TestUninitialisedResultsAreReported holds that the host learns of results that come from uninitialised memory, and not
 // of what is left out by a choice.
-func TestWhatNobodyWroteIsTold(t *testing.T) {
+func TestUninitialisedResultsAreReported(t *testing.T) {
 	_, _, d, err := launch(t, entry("", "ld.global.u32 %r1, [%at];\nadd.s32 %r1, %r1, 1;\n"+store), 1, 1)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := d.Read(0x10000, 4*words); err == nil || !strings.Contains(err.Error(), "nobody wrote byte 0") {
+	if err := d.Read(0x10000, 4*words); err == nil || !strings.Contains(err.Error(), "byte 0 is uninitialised") {
 		t.Errorf("the host reads %v", err)
 	}
 	_, _, d, err = launch(t, entry("", "ld.global.u32 %r1, [%at];\nsetp.ge.s32 %p1, %t, 0;\nselp.b32 %r1, %t, %r1, %p1;\n"+store), 1, 1)
@@ -579,7 +579,7 @@ func TestProductsOfTensorCores(t *testing.T) {
 			t.Errorf("truncated %v: %v, want %v", truncate, got, want)
 		}
 	}
-	// What nobody wrote is in the rows that it is multiplied into, and nowhere else.
+	// Poison is in the rows that it is multiplied into, and nowhere else.
 	_, read := multiply(t, ptxtest.NewDevice(1), x, y, c, map[[2]int]bool{{3, 6}: true})
 	for row := range 16 {
 		for col := range 8 {
@@ -621,7 +621,7 @@ func TestTruncatedProductsLoseTheirLastBits(t *testing.T) {
 }
 
 // The rows of four matrices, which a lane names in an order of its own, go where the PTX ISA says, as rows or as columns.
-// What nobody wrote of a matrix is poison in the lanes that get it.
+// An uninitialised part of a matrix is poison in the lanes that get it.
 func TestMatricesFromSharedMemory(t *testing.T) {
 	for _, trans := range []string{"", ".trans"} {
 		m, err := ptxtest.Parse(version + `.visible .entry k(

@@ -241,7 +241,7 @@ func (d *Device) block(l *launch, k *Kernel, grid [3]int, i int, args []byte) *b
 	return b
 }
 
-func filled(n int) []uint32 { // registers that nobody wrote are poison
+func filled(n int) []uint32 { // uninitialised registers are poison
 	return slices.Repeat([]uint32{all}, n)
 }
 
@@ -430,7 +430,7 @@ func (w *warp) straight(pc, stop int, mask uint32, n int) int {
 		on := mask
 		if in.guard >= 0 {
 			if bad := w.bad1[in.guard] & mask; bad != 0 {
-				w.fault(pc, bad, "the predicate comes from memory that nobody wrote")
+				w.fault(pc, bad, "the predicate comes from uninitialised memory")
 			}
 			if in.not {
 				on &^= w.pred[in.guard]
@@ -540,7 +540,7 @@ func (d *Device) keep(a *allocation, off int) {
 }
 
 // Compare runs again, which repeats the last launch in another way on the memory as it was before, and returns
-// an error unless the results are equal, bit for bit. NaNs are equal, and nothing is said of bytes that nobody wrote.
+// an error unless the results are equal, bit for bit. NaNs are equal, and uninitialised bytes are ignored.
 // What again alone stores is found in allocations that the launch's arguments point to.
 func (d *Device) Compare(k *Kernel, again func()) error {
 	pages := append(slices.Clone(d.dirty), d.untouched()...)
@@ -578,7 +578,7 @@ func (d *Device) Compare(k *Kernel, again func()) error {
 }
 
 // untouched are the pages to which the last launch stored nothing, though its arguments point to their allocations.
-// Pages of which nobody wrote a byte are left out.
+// Pages without a written byte are left out.
 func (d *Device) untouched() (out []place) {
 	seen := map[*allocation]bool{nil: true}
 	for at := 0; at+8 <= len(d.args); at += 8 {
