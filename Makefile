@@ -52,8 +52,8 @@ generate: ## run the code generators
 	CGO_ENABLED=1 CGO_CFLAGS="-O2 -I$(CURDIR)/compute/cuda/internal/driver/include" go generate -tags gpu ./compute/cuda
 	.ci/run generated
 
-notice: ## rewrite NOTICE: the licences of everything that talf links
-	go run -C tools ./licences
+notice: ## the licences of everything that talf links, to NOTICE, as releases carry them
+	go run -C tools ./licences -notice >NOTICE
 
 release: ## archives, checksums, lists of components and a container image of the current commit, to dist
 	go run -C tools ./release -out ../dist

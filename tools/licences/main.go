@@ -1,7 +1,7 @@
-// Command licences writes NOTICE, the licences of everything that is linked into
-// talf on some platform or with some build tag. With -check it compares NOTICE
-// with what it would write. It fails on a module whose licence it does not know
-// or that this project does not accept.
+// Command licences reads the licences of everything that is linked into talf on some
+// platform or with some build tag. It fails on a module whose licence it does not know
+// or that this project does not accept. With -notice it prints them, as releases
+// carry them in NOTICE.
 package main
 
 import (
@@ -9,6 +9,7 @@ import (
 	"errors"
 	"flag"
 	"fmt"
+	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -16,16 +17,16 @@ import (
 )
 
 func main() {
-	check := flag.Bool("check", false, "compare NOTICE with what would be written, and write nothing")
+	print := flag.Bool("notice", false, "print the text of NOTICE")
 	root := flag.String("root", "..", "the repository's root")
 	flag.Parse()
-	if err := run(*root, *check); err != nil {
+	if err := run(*root, *print, os.Stdout); err != nil {
 		fmt.Fprintln(os.Stderr, "licences:", err)
 		os.Exit(1)
 	}
 }
 
-func run(root string, check bool) error {
+func run(root string, print bool, out io.Writer) error {
 	modules, err := linked(root)
 	if err != nil {
 		return err
@@ -51,20 +52,12 @@ func run(root string, check bool) error {
 	if err := std.add("LICENSE", string(goLicence)); err != nil {
 		return err
 	}
-	want := notice(append([]module{std}, modules...))
-	name := filepath.Join(root, "NOTICE")
-	if !check {
-		return os.WriteFile(name, want, 0o644)
-	}
-	got, err := os.ReadFile(name)
-	if err != nil {
+	if print {
+		_, err = out.Write(notice(append([]module{std}, modules...)))
 		return err
 	}
-	if !bytes.Equal(got, want) {
-		return fmt.Errorf("NOTICE is stale: run make notice")
-	}
-	fmt.Printf("NOTICE holds the licences of %d modules\n", len(modules))
-	return nil
+	_, err = fmt.Fprintf(out, "the licences of %d modules are accepted\n", len(modules))
+	return err
 }
 
 const preamble = `talf
@@ -73,7 +66,7 @@ Licensed under the Apache License, Version 2.0: see LICENSE.
 
 The binaries contain the software listed below, some of it on certain platforms
 or with certain build tags only. Each module keeps its own licence, whose text
-follows the list. This file is generated: run make notice.
+follows the list. This file was generated for a release.
 
 `
 

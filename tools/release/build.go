@@ -183,13 +183,18 @@ func (r *release) extras(ctx context.Context, dir, host string) ([]entry, error)
 		}
 	}
 	var all []entry
-	for _, name := range []string{"LICENSE", "NOTICE", "README.md", "CHANGELOG.md"} {
+	for _, name := range []string{"LICENSE", "README.md", "CHANGELOG.md"} {
 		b, err := os.ReadFile(filepath.Join(r.src, name))
 		if err != nil {
 			return nil, err
 		}
 		all = append(all, entry{name, 0o644, b})
 	}
+	notice, err := output(ctx, filepath.Join(r.src, "tools"), nil, "go", "run", "./licences", "-notice")
+	if err != nil {
+		return nil, err
+	}
+	all = append(all, entry{"NOTICE", 0o644, []byte(notice)})
 	for shell, name := range map[string]string{"bash": "talf.bash", "zsh": "_talf", "fish": "talf.fish", "powershell": "talf.ps1"} {
 		script, err := output(ctx, r.src, nil, host, "completion", shell)
 		if err != nil {
