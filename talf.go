@@ -22,7 +22,6 @@ import (
 	"log/slog"
 	"math"
 	"runtime/debug"
-	"slices"
 	"sync"
 	"time"
 
@@ -188,9 +187,6 @@ func (m *Model) Generate(ctx context.Context, prompt string, o Options) iter.Seq
 // Chat is Generate for the answer to a conversation, as the model's template writes it. Without a template it is plain
 // text.
 func (m *Model) Chat(ctx context.Context, messages []Message, o Options) iter.Seq2[Piece, error] {
-	if m.template == nil {
-		o.Stop = append(slices.Clip(o.Stop), chat.PlainStop)
-	}
 	return m.answer(ctx, o, func() (chat.Prompt, error) {
 		raw, err := json.Marshal(map[string]any{"messages": messages})
 		if err != nil {

@@ -322,7 +322,7 @@ func (e *Engine) Submit(ctx context.Context, j Job) (Answer, *refuse.Error) {
 		o.MaxTokens = min(j.Request.MaxTokens, o.MaxTokens)
 	}
 	if p := j.Request.Prompts[0]; p.Conversation != nil && e.c.Template == nil {
-		o.Stop = append(slices.Clone(o.Stop), chat.PlainStop)
+		o.Stop = slices.Concat(o.Stop, chat.PlainStops())
 	}
 	req, err := o.Request(mk, m.source, j.Prompt, j.Seed)
 	if err != nil {

@@ -25,7 +25,7 @@ func TestARefusalNamesNoFile(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		d, _ := chat.Begin(template, "")
+		d := chat.Begin(template, "")
 		d.Say("Hello")
 		d.Ask()
 		if _, err = d.Prompt(t.Context()); !errors.Is(err, chat.ErrRefused) || !strings.Contains(err.Error(), file) {

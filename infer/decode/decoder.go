@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 
 	"talf/infer"
 	"talf/infer/constrain"
@@ -210,6 +211,7 @@ func (d *Decoder) Submit(ctx context.Context, p chat.Prompt, seed uint64) (*loop
 	if err != nil {
 		return nil, err
 	}
+	req.Stop = slices.Concat(req.Stop, p.Stop)
 	return d.loop.Submit(ctx, req, loop.Options{})
 }
 
@@ -230,6 +232,7 @@ func (d *Decoder) SubmitAs(ctx context.Context, p chat.Prompt, o Options, seed u
 	if err != nil {
 		return nil, err
 	}
+	req.Stop = slices.Concat(req.Stop, p.Stop)
 	return d.loop.Submit(ctx, req, loop.Options{})
 }
 

@@ -13,10 +13,7 @@ import (
 // A reset forgets the dialogue, and the next answer has the next seed.
 func TestATalkIsItsTurns(t *testing.T) {
 	d := tiny(t, sampled())
-	empty, stop := chat.Begin(nil, "")
-	if len(stop) != 1 || stop[0] != chat.PlainStop {
-		t.Errorf("answers in plain text stop at %q", stop)
-	}
+	empty := chat.Begin(nil, "")
 	talk := decode.NewTalk(d, empty, 7)
 	say := func(text string) string {
 		t.Helper()

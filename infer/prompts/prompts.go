@@ -25,7 +25,8 @@ type Prompt struct {
 	doc   corpus.Doc
 }
 
-// Read reads a file of prompts. template renders dialogues; without one they are plain text. bad
+// Read reads a file of prompts. template renders dialogues; without one, conversations and several turns are written in plain
+// text as a chat and a server write them, and a single prompt is a text. bad
 // is called for every line that cannot be used. A file without any prompt is an error.
 func Read(path string, c corpus.Config, template *chat.Template, bad func(corpus.BadLine)) (*Set, error) {
 	set := &Set{template: template}
@@ -62,6 +63,8 @@ func (s *Set) Begin(p *Prompt) *chat.Dialogue {
 	switch {
 	case p.Chat:
 		return chat.NewDialogue(s.template, p.doc.Transcript())
+	case p.doc.Chat != nil:
+		return chat.NewPlainTranscript(p.doc.Transcript())
 	case len(p.Turns) > 1:
 		return chat.NewPlainDialogue(p.Turns...)
 	}
@@ -72,7 +75,7 @@ func (s *Set) Begin(p *Prompt) *chat.Dialogue {
 func Ask(template *chat.Template, question string) *chat.Dialogue {
 	d := chat.NewText()
 	if template != nil {
-		*d, _ = chat.Begin(template, "")
+		*d = chat.Begin(template, "")
 	}
 	d.Say(question)
 	d.Ask()
@@ -81,7 +84,7 @@ func Ask(template *chat.Template, question string) *chat.Dialogue {
 
 // First begins the dialogue of a prompt of which only the first turn is answered.
 func (s *Set) First(p *Prompt) *chat.Dialogue {
-	if p.Chat {
+	if p.Chat || p.doc.Chat != nil {
 		return s.Begin(p)
 	}
 	return chat.NewText(p.Turns[0])

@@ -72,7 +72,7 @@ func TestPromptsGoThroughTheChatTemplate(t *testing.T) {
 		{"a"},
 		{"User: b\nAssistant:", "User: b\nAssistant:!\nUser: c\nAssistant:"},
 		{"User: d\nAssistant:", "User: d\nAssistant:!\nUser: e\nAssistant:"},
-		{"f"},
+		{"User: f\nAssistant:"},
 		{"g"},
 	}
 	got, _ = allTurns(t, file, "", nil)

@@ -14,9 +14,9 @@ const (
 	answerMark = "\nAssistant:"
 )
 
-// PlainStop is the text at which an answer in a plain-text dialogue ends: the model has
-// started to write the user's next turn.
-const PlainStop = "\nUser:"
+// PlainStops returns the texts at which an answer in a plain-text dialogue ends: the model has begun the next turn, whoever's
+// it is.
+func PlainStops() []string { return []string{"\nUser:", answerMark} }
 
 // The error of a dialogue that the chat template refuses wraps ErrRefused.
 var ErrRefused = errors.New("the chat template refuses it")
@@ -52,6 +52,8 @@ type Prompt struct {
 	// Special is true if the tokenizer must add its special tokens to the text.
 	// Templates write their own.
 	Special bool
+	// Stop are the texts at which the answer ends, beside those that are asked for: PlainStops in plain text with marks.
+	Stop []string
 
 	// What a template made the text of; nil for other texts.
 	template *Template
@@ -75,28 +77,44 @@ func NewPlainDialogue(turns ...string) *Dialogue {
 }
 
 // Begin returns a dialogue written by t that contains only the system message, if that
-// is not empty, and the texts at which answers stop. Without a template the dialogue is
-// in plain text.
-func Begin(t *Template, system string) (d Dialogue, stop []string) {
+// is not empty. Without a template the dialogue is in plain text.
+func Begin(t *Template, system string) Dialogue {
 	if t == nil {
-		return Dialogue{}, []string{PlainStop}
+		return Dialogue{}
 	}
 	c := &Transcript{}
 	if system != "" {
 		c.Messages = append(c.Messages, NewMessage("system", system))
 	}
-	return *NewDialogue(t, c), nil
+	return *NewDialogue(t, c)
 }
 
-// PlainPrompt writes a transcript in plain text, up to where the next answer begins. Messages that
-// are neither the user's nor the assistant's, such as the system's, come before the rest.
-func PlainPrompt(c *Transcript) Prompt {
+// begin writes the messages of a transcript that are neither the user's nor the assistant's, such as the system's, which in
+// plain text come before the rest.
+func begin(c *Transcript) *Dialogue {
 	d := &Dialogue{}
 	for _, m := range c.Messages {
 		if m.Role != "user" && m.Role != Assistant {
 			d.text += m.Text + "\n"
 		}
 	}
+	return d
+}
+
+// NewPlainTranscript is NewDialogue in plain text, for a model without a template: PlainPrompt is what it writes of the whole.
+func NewPlainTranscript(c *Transcript) *Dialogue {
+	d := begin(c)
+	for _, m := range c.Messages {
+		if m.Role == "user" {
+			d.next = append(d.next, m)
+		}
+	}
+	return d
+}
+
+// PlainPrompt writes a transcript in plain text, up to where the next answer begins.
+func PlainPrompt(c *Transcript) Prompt {
+	d := begin(c)
 	for _, m := range c.Messages {
 		switch m.Role {
 		case "user":
@@ -106,7 +124,7 @@ func PlainPrompt(c *Transcript) Prompt {
 			d.Answer(m.Text)
 		}
 	}
-	return Prompt{Text: d.text, Special: true}
+	return Prompt{Text: d.text, Special: true, Stop: PlainStops()}
 }
 
 // Write writes a conversation in JSON as t does, or without a template in plain text.
@@ -207,7 +225,11 @@ func (d *Dialogue) Left() int { return len(d.next) }
 // write its tool calls in any form.
 func (d *Dialogue) Prompt(ctx context.Context) (Prompt, error) {
 	if d.template == nil {
-		return Prompt{Text: d.text, Special: true}, nil
+		p := Prompt{Text: d.text, Special: true}
+		if !d.bare {
+			p.Stop = PlainStops()
+		}
+		return p, nil
 	}
 	var first error
 	t := d.template.stopped()

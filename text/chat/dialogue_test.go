@@ -65,8 +65,13 @@ func TestDialoguesAreAnsweredTurnByTurn(t *testing.T) {
 		"a developer message is not a question": {chat.NewDialogue(template, transcript(t, `{"messages":[{"role":"developer","content":"s"}]}`)), nil, nil},
 		"no questions":                          {chat.NewDialogue(template, transcript(t, `{"messages":[{"role":"system","content":"s"}]}`)), nil, nil},
 		"plain text":                            {chat.NewPlainDialogue("a", "b"), []string{"a", "b"}, []string{"User: a\nAssistant:", "User: a\nAssistant:! \nUser: b\nAssistant:"}},
-		"bare text":                             {chat.NewText("a", "b"), []string{"a", "b"}, []string{"a", "a! b"}},
-		"nothing":                               {chat.NewText(), nil, nil},
+		"a transcript in plain text": {
+			chat.NewPlainTranscript(transcript(t, `{"messages":[{"role":"system","content":"s"},{"role":"user","content":"a"},{"role":"assistant","content":"old"},{"role":"user","content":"b"}]}`)),
+			[]string{"a", "b"},
+			[]string{"s\n\nUser: a\nAssistant:", "s\n\nUser: a\nAssistant:! \nUser: b\nAssistant:"},
+		},
+		"bare text": {chat.NewText("a", "b"), []string{"a", "b"}, []string{"a", "a! b"}},
+		"nothing":   {chat.NewText(), nil, nil},
 	} {
 		t.Run(name, func(t *testing.T) {
 			asked, prompts := turns(t, c.d)
@@ -127,11 +132,35 @@ func TestATemplateThatRefusesADialogue(t *testing.T) {
 func TestADialogueBeginsWithItsSystemMessage(t *testing.T) {
 	template := parse(t, marks)
 	for _, system := range []string{"", "be short"} {
-		d, stop := chat.Begin(template, system)
+		d := chat.Begin(template, system)
 		d.Say("hello")
 		_, prompts := turns(t, &d)
-		if len(stop) != 0 || len(prompts) != 1 || system != "" != strings.Contains(prompts[0], "be short") {
-			t.Errorf("system message %q: %q, stops %q", system, prompts, stop)
+		if len(prompts) != 1 || system != "" != strings.Contains(prompts[0], "be short") {
+			t.Errorf("system message %q: %q", system, prompts)
 		}
+	}
+}
+
+// A model that continues a dialogue in plain text writes the next turn, too, whoever's it is: the answer ends before it. A text
+// that is continued has no turns.
+func TestAnAnswerInPlainTextEndsBeforeTheNextTurn(t *testing.T) {
+	plain, bare := chat.NewPlainDialogue("a"), chat.NewText("a")
+	c := transcript(t, `{"messages":[{"role":"user","content":"a"}]}`)
+	for _, d := range []*chat.Dialogue{plain, bare, chat.NewPlainTranscript(c), chat.NewDialogue(parse(t, marks), c)} {
+		d.Ask()
+		p, err := d.Prompt(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		var want []string
+		if strings.HasPrefix(p.Text, "User: ") {
+			want = []string{"\nUser:", "\nAssistant:"}
+		}
+		if diff := cmp.Diff(want, p.Stop); diff != "" {
+			t.Errorf("%q: %s", p.Text, diff)
+		}
+	}
+	if p := chat.PlainPrompt(c); len(p.Stop) != 2 {
+		t.Errorf("%+v", p)
 	}
 }

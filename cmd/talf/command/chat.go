@@ -19,24 +19,23 @@ type talkOptions struct {
 	templated bool // a chat template writes the dialogue
 }
 
-// dialogue returns the empty dialogue of the model at path, with the texts at which its answers stop.
-func (a *app) dialogue(o *talkOptions, path string) (d chat.Dialogue, stop []string, err error) {
+// dialogue returns the empty dialogue of the model at path.
+func (a *app) dialogue(o *talkOptions, path string) (d chat.Dialogue, err error) {
 	if o.raw {
-		return *chat.NewText(), nil, nil
+		return *chat.NewText(), nil
 	}
 	template, _, err := o.of(path)
 	switch {
 	case err != nil:
-		return d, nil, err
+		return d, err
 	case template == nil && o.system != "":
-		return d, nil, usagef("--system needs a chat template, and the model has none: give --chat-template")
+		return d, usagef("--system needs a chat template, and the model has none: give --chat-template")
 	}
 	if template == nil && o.file == "" {
 		a.log.Warn("the model has no chat template: it continues the dialogue as plain text")
 	}
 	o.templated = template != nil
-	d, stop = chat.Begin(template, o.system)
-	return d, stop, nil
+	return chat.Begin(template, o.system), nil
 }
 
 func newChat(a *app) *cobra.Command {
@@ -48,7 +47,8 @@ func newChat(a *app) *cobra.Command {
 		Long: `Chat reads a line, answers it and remembers the dialogue. The KV cache of earlier turns
 is reused, except by methods that learn from the rows of prompts (such as goose,
 unless harvest=rounds). The model's chat template writes the dialogue; without a
-template it is plain text, "User: …" and "Assistant: …". --raw adds nothing to what you
+template it is plain text, "User: …" and "Assistant: …", and an answer ends where the
+model begins another such line. --raw adds nothing to what you
 write, for models that only continue text.
 
 /reset starts a new dialogue; /quit or Ctrl-D ends the program. Ctrl-C ends an answer, and
@@ -64,11 +64,10 @@ between answers the program.`,
 			if err := talk.raw.check(cmd.Flags()); err != nil {
 				return err
 			}
-			empty, stop, err := a.dialogue(&talk, o.model)
+			empty, err := a.dialogue(&talk, o.model)
 			if err != nil {
 				return err
 			}
-			o.Stop = append(o.Stop, stop...)
 			if err := o.drawSeed(a.log, ""); err != nil {
 				return err
 			}

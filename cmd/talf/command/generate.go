@@ -46,7 +46,8 @@ an interruption, and it answers the prompts that are left.
 Prompt files are of the kinds that preprocess reads: JSONL with "prompt", "turns",
 "messages" or "text", plain text with one prompt per paragraph, or any JSONL with
 --template 'Question: {question}\nAnswer:'. The chat template writes out "prompt", "turns"
-and "messages", which are answered turn by turn. Any other text is continued as it stands.
+and "messages", which are answered turn by turn; without one, "messages" and several turns
+are written as chat writes them. Any other text is continued as it stands.
 
 At temperature 0 the output is that of plain decoding, bit for bit, whatever the
 method. Above it, the output depends on the seed but not on the method, unless

@@ -410,7 +410,7 @@ func TestTheDateOfTemplates(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		d, _ := chat.Begin(template, "")
+		d := chat.Begin(template, "")
 		d.Say("x")
 		d.Ask()
 		p, err := d.Prompt(t.Context())

@@ -66,7 +66,7 @@ func (o *Oracle) Answer(ctx context.Context, q *Question) (*Answer, error) {
 			return nil, err
 		}
 		prompt = chat.PlainPrompt(talk)
-		opt.Stop = append(slices.Clone(q.Stop), chat.PlainStop)
+		opt.Stop = slices.Concat(q.Stop, chat.PlainStops())
 	}
 	d, err := decode.New(decode.Config{Target: o.model, Tokenizer: o.tok, Options: opt})
 	if err != nil {

@@ -39,7 +39,7 @@ func TestProgramRunsRealModels(t *testing.T) {
 			if len(r.Prompts) > 0 {
 				continues(t, z.Name, path, &r)
 			}
-			answers(t, path, len(r.Templates) > 0)
+			answers(t, path)
 			trains(t, path)
 		})
 	}
@@ -79,8 +79,8 @@ func continues(t *testing.T, name, path string, r *record) {
 	}
 }
 
-// answers asks the same question in three ways. Without a chat template, files of prompts are texts to continue.
-func answers(t *testing.T, path string, templated bool) {
+// answers asks the same question in three ways, which are one, with a chat template and without.
+func answers(t *testing.T, path string) {
 	const question, tokens = "Name three colours of the rainbow.", 12
 	message := map[string]string{"role": "user", "content": question}
 	var reply struct {
@@ -94,9 +94,6 @@ func answers(t *testing.T, path string, templated bool) {
 	flags := []string{"--model", path, "--max-tokens", fmt.Sprint(tokens)}
 	if got := talftest.OK(t, question+"\n", append([]string{"chat", "--temperature", "0"}, flags...)...); !strings.Contains(got, want) {
 		t.Errorf("chat answers %q, serve %q", got, want)
-	}
-	if !templated {
-		return
 	}
 	out := filepath.Join(t.TempDir(), "answers.jsonl")
 	file := lines(t, map[string]any{"messages": []any{message}})
