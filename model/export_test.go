@@ -1,7 +1,5 @@
 package model
 
-import "talf/model/internal/results"
-
 // Needs returns the blocks that a pass takes.
 func (m *Model) Needs(batch []Segment) int { return m.needs(batch) }
 
@@ -12,5 +10,5 @@ func (m *Model) Bound(blocks int) { m.blocks.Bound(blocks) }
 // log probabilities, and has not checked the logits.
 func (o *Output) ReadAhead(logp []float32) {
 	o.ok = o.ok[:0]
-	o.best = results.Likely{K: 1, IDs: make([]int32, len(logp)), LogProb: logp}
+	o.best = likely{k: 1, ids: make([]int32, len(logp)), logp: logp}
 }

@@ -9,7 +9,6 @@ import (
 
 	"talf/compute"
 	"talf/model/internal/kvpool"
-	"talf/model/internal/turns"
 	"talf/tree"
 )
 
@@ -111,13 +110,13 @@ func (m *Model) Forward(ctx context.Context, batch []Segment) (*Output, error) {
 	if far != nil {
 		far.Pass(rows)
 	}
-	o.best.K = 0
+	o.best.k = 0
 	m.can.Until(ctx)
 	defer m.can.Until(nil)
 	done := m.runAll(ctx, o, rows)
-	if done && far != nil && o.best.K == 0 {
+	if done && far != nil && o.best.k == 0 {
 		if m.Draws() {
-			o.drawn.Queue(m.can.Draw, o.Logits)
+			o.drawn.queue(m.can.Draw, o.Logits)
 		}
 		o.readAhead(far)
 	}
@@ -126,8 +125,8 @@ func (m *Model) Forward(ctx context.Context, batch []Segment) (*Output, error) {
 		err = ctx.Err()
 	}
 	if err != nil {
-		o.best.K = 0
-		o.drawn.Drop()
+		o.best.k = 0
+		o.drawn.drop()
 		// If this pass is run again, it takes the same hidden states as features.
 		a.out[0], a.out[1] = a.out[1], a.out[0]
 		return nil, fmt.Errorf("run %d rows: %w", rows, err)
@@ -144,7 +143,7 @@ func (m *Model) fill(o *Output, batch []Segment, rows int) {
 	a := &m.act
 	o.m, o.Logits, o.rows = m, a.logits, rows
 	o.seg, o.want, o.ok = o.seg[:0], o.want[:0], o.ok[:0]
-	o.drawn.Begin()
+	o.drawn.begin()
 
 	a.ids, a.pos, a.slot = a.ids[:0], a.pos[:0], kvpool.NoSlots(m.groups(), a.slot)
 	a.feat, a.featRow = a.feat[:0], a.featRow[:0]
@@ -161,7 +160,7 @@ func (m *Model) fill(o *Output, batch []Segment, rows int) {
 				a.slot[k] = append(a.slot[k], own[n])
 			}
 		}
-		o.drawn.Add(g.Draws, len(o.want)-o.seg[i].logit)
+		o.drawn.add(g.Draws, len(o.want)-o.seg[i].logit)
 		if m.spec.Draft {
 			a.feat = append(a.feat, g.Feat...)
 		}
@@ -173,7 +172,7 @@ func (m *Model) fill(o *Output, batch []Segment, rows int) {
 		for i := p.Levels[0]; i < rows; i++ {
 			a.feat[i].Buf = o.Hidden
 		}
-		p.Begin(batch[0].Tree, batch[0].From, a.ids, a.featRow)
+		p.begin(batch[0].Tree, batch[0].From, a.ids, a.featRow)
 	}
 	m.cut(batch, rows)
 }
@@ -207,7 +206,7 @@ func (m *Model) plan(batch []Segment) (rows, wanted int, err error) {
 			if id := t.Token(k); id < 0 || int(id) >= m.spec.Vocab {
 				return 0, 0, fmt.Errorf("token %d at node %d: want 0 to %d", id, k, m.spec.Vocab-1)
 			}
-			row, err := turns.Row(m.spec, b.seq.turn, b.base+t.Depth(k))
+			row, err := turnRow(m.spec, b.seq.turn, b.base+t.Depth(k))
 			if err != nil {
 				return 0, 0, fmt.Errorf("node %d %w", k, err)
 			}
@@ -254,7 +253,7 @@ func (m *Model) cut(batch []Segment, rows int) {
 	for r < rows {
 		n, late := min(m.opt.MaxRows, rows-r), []uint64(nil)
 		if ahead != nil {
-			n, late = ahead.At(r)
+			n, late = ahead.at(r)
 		}
 		first := len(a.spans)
 		a.owners = a.owners[:0]

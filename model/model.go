@@ -22,12 +22,11 @@ import (
 	"talf/model/internal/moe"
 	"talf/model/internal/recur"
 	"talf/model/internal/stored"
-	"talf/model/internal/turns"
 	"talf/model/safetensors"
 )
 
 // Forward's error wraps ErrContext when a node lies past the model's last position.
-var ErrContext = turns.ErrContext
+var ErrContext = errors.New("beyond the model's last position")
 
 // A Phase is long work on all the weights of a model.
 type Phase string
@@ -132,7 +131,7 @@ type Model struct {
 
 	layers []layer
 
-	rope   turns.Tables
+	rope   turns
 	kv     compute.KV
 	layout kvpool.Layout
 	places []kvpool.Place // of the keys and values of every layer

@@ -7,7 +7,6 @@ import (
 
 	"talf/compute"
 	"talf/model/draftvocab"
-	"talf/model/internal/results"
 )
 
 // An Output is the result of a pass, on the device.
@@ -22,8 +21,8 @@ type Output struct {
 	seg   []outSeg
 	want  []int32 // hidden row of every logits row
 	ok    []bool  // whether a token can be chosen from a logits row; empty until it is known
-	best  results.Likely
-	drawn results.Drawn
+	best  likely
+	drawn drawn
 }
 
 // An outSeg says where a segment's results are.
@@ -118,15 +117,15 @@ const mostAhead, mostAheadRows = 64, 512
 func (o *Output) readAhead(q compute.Replayer) {
 	a := &o.m.act
 	last := &a.out[1].best
-	if last.K > 0 && !last.Used {
+	if last.k > 0 && !last.used {
 		a.ahead = 0
 	}
 	k := a.ahead
-	if o.drawn.Any() {
+	if o.drawn.any() {
 		k = max(k, 1) // which shows whether rows are finite, for less than what else would
 	}
 	if n := len(o.want); k > 0 && n > 0 && n <= mostAheadRows {
-		o.best.Read(q, o.Logits, k, n)
+		o.best.read(q, o.Logits, k, n)
 	}
 }
 
@@ -137,7 +136,7 @@ func (m *Model) Draws() bool { return m.can.Draw != nil && m.can.Replay != nil &
 // is the token of package sample's Quantile, bit for bit.
 func (o *Output) Drawn(row int, d compute.Draw) (token int32, ok bool) {
 	o.check("logits", row, 1, len(o.want))
-	return o.drawn.At(row, d)
+	return o.drawn.at(row, d)
 }
 
 // topBest answers TopK from the tokens that were read ahead, and reads more if they are
@@ -149,15 +148,15 @@ func (o *Output) topBest(ids []int32, logp []float32, row, n, k int) bool {
 		return false
 	}
 	b := &o.best
-	if k > b.K {
-		b.Read(q, o.Logits, k, len(o.want))
+	if k > b.k {
+		b.read(q, o.Logits, k, len(o.want))
 		if m.q.Sync(context.Background()) != nil {
-			b.K = 0
+			b.k = 0
 			return false // the next call reports the failure
 		}
 		m.act.ahead = k
 	}
-	b.Copy(ids, logp, row, n, k)
+	b.copyTo(ids, logp, row, n, k)
 	m.global(ids[:n*k])
 	return true
 }
