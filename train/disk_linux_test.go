@@ -10,7 +10,6 @@ import (
 	"testing"
 
 	"talf/checkpoints"
-	"talf/checkpoints/exportlm"
 	"talf/data"
 	"talf/train/mix"
 )
@@ -45,7 +44,7 @@ func TestAModelIsExportedWholeOrNotAtAll(t *testing.T) {
 	if _, err := LM(context.Background(), cfg, job); err != nil {
 		t.Fatal(err)
 	}
-	err := exportlm.Export(t.Context(), out, to, false)
+	err := checkpoints.ExportLM(t.Context(), out, to, false)
 	if !errors.Is(err, syscall.ENOSPC) || !strings.Contains(err.Error(), filepath.Join(to, checkpoints.WeightsFile)) {
 		t.Fatalf("%v, want ENOSPC and the file's name", err)
 	}
@@ -55,7 +54,7 @@ func TestAModelIsExportedWholeOrNotAtAll(t *testing.T) {
 	if err := syscall.Mount("", disk, "", syscall.MS_REMOUNT, "size=4m"); err != nil {
 		t.Fatal(err)
 	}
-	if err := exportlm.Export(t.Context(), out, to, false); err != nil {
+	if err := checkpoints.ExportLM(t.Context(), out, to, false); err != nil {
 		t.Error(err)
 	}
 }

@@ -12,7 +12,6 @@ import (
 	"talf/internal/slab"
 	"talf/train/internal/batch"
 	"talf/train/internal/gg"
-	"talf/train/internal/topk"
 	"talf/train/loss"
 	"talf/train/mix"
 )
@@ -24,7 +23,7 @@ type headEval struct {
 	graph *gg.Graph
 	batch *batch.Batch
 	terms []loss.Term
-	score *topk.Scorer
+	score *scorer
 
 	top            [][]int32   // [level]: [rows][k], the head's choices
 	expect, greedy [][]float64 // [level]: [rows], tokens accepted below a node
@@ -56,7 +55,7 @@ func newHeadEval(dev compute.Device, q compute.Queue, h *headTask, w compute.Wei
 		return nil, err
 	}
 	e.top, e.expect, e.greedy = make([][]int32, plan.Levels), make([][]float64, plan.Levels), make([][]float64, plan.Levels)
-	e.score, err = topk.New(dev, q, w, h.meta.Branch)
+	e.score, err = newScorer(dev, q, w, h.meta.Branch)
 	return e, err
 }
 
@@ -70,7 +69,7 @@ func newHeadEval(dev compute.Device, q compute.Queue, h *headTask, w compute.Wei
 // Only tokens among a node's labels and children in the stored tree are counted. So
 // both are lower bounds, and at most the number of levels of the trees.
 func (e *headEval) tau() (expect, greedy float64) {
-	b, k := e.batch, e.score.K
+	b, k := e.batch, e.score.k
 	for l := len(b.Head.Levels) - 1; l >= 0; l-- {
 		rows := b.Head.Levels[l].Rows.N
 		e.expect[l], e.greedy[l] = slab.Zeros(e.expect[l], rows), slab.Zeros(e.greedy[l], rows)
@@ -151,7 +150,7 @@ func (h *headTask) evaluate(ctx context.Context) (s evalShare, err error) {
 		if err != nil {
 			return s, err
 		}
-		e.score.Use(w)
+		e.score.use(w)
 	}
 	for x, err := range h.held() {
 		if err != nil {
@@ -194,11 +193,11 @@ func (h *headTask) evaluate(ctx context.Context) (s evalShare, err error) {
 				p.Loss[i] += l
 				p.Rows[i]++
 			}
-			if e.top[i], err = e.score.Append(ctx, e.top[i][:0], e.batch.Head.Levels[i].Out.Data()); err != nil {
+			if e.top[i], err = e.score.append(ctx, e.top[i][:0], e.batch.Head.Levels[i].Out.Data()); err != nil {
 				return s, err
 			}
 			h.vocab.Target(e.top[i])
-			p.Hits[i] = hits(e.top[i], e.score.K, e.batch.Top[i], e.batch.Mask[i])
+			p.Hits[i] = hits(e.top[i], e.score.k, e.batch.Top[i], e.batch.Mask[i])
 		}
 		if h.vocab != nil {
 			p.Mass, p.Lost = slices.Clone(e.batch.Mass), slices.Clone(e.batch.Lost)

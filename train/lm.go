@@ -15,7 +15,6 @@ import (
 	"talf/train/dist"
 	"talf/train/internal/gg"
 	"talf/train/internal/origin"
-	"talf/train/internal/topk"
 	"talf/train/net"
 )
 
@@ -40,7 +39,7 @@ type LMJob struct {
 }
 
 // LM trains a language model on next-token cross-entropy. When ctx ends, it saves a
-// checkpoint and returns ctx's error. exportlm.Export makes a model directory from
+// checkpoint and returns ctx's error. checkpoints.ExportLM makes a model directory from
 // the last checkpoint.
 func LM(ctx context.Context, cfg Config, job LMJob) (Result, error) {
 	if err := cfg.Validate(); err != nil {
@@ -283,7 +282,7 @@ func (l *lmTask) evaluate(ctx context.Context) (s evalShare, err error) {
 	if err != nil {
 		return s, err
 	}
-	score, err := topk.New(l.job.Device, l.job.Device.Queue(), packed, 1)
+	score, err := newScorer(l.job.Device, l.job.Device.Queue(), packed, 1)
 	if err != nil {
 		return s, err
 	}
@@ -322,7 +321,7 @@ func (l *lmTask) evaluate(ctx context.Context) (s evalShare, err error) {
 			p.Rows[0]++
 		}
 		p.Positions = p.Rows[0]
-		top, err := score.Append(ctx, nil, l.evalLM.Level.Out.Data())
+		top, err := score.append(ctx, nil, l.evalLM.Level.Out.Data())
 		if err != nil {
 			return s, err
 		}

@@ -14,7 +14,6 @@ import (
 	"testing"
 
 	"talf/checkpoints"
-	"talf/checkpoints/exportlm"
 	"talf/compute"
 	"talf/compute/cpu"
 	"talf/data"
@@ -444,7 +443,7 @@ func TestALanguageModelLearns(t *testing.T) {
 	}
 	for _, bf16 := range []bool{false, true} {
 		dir := filepath.Join(t.TempDir(), "model")
-		if err := exportlm.Export(t.Context(), out, dir, bf16); err != nil {
+		if err := checkpoints.ExportLM(t.Context(), out, dir, bf16); err != nil {
 			t.Fatal(err)
 		}
 		m, err := model.Load(dir, dev, model.Default())

@@ -5,7 +5,6 @@ import (
 
 	"talf/infer"
 	"talf/infer/decode"
-	"talf/internal/console"
 	"talf/text/chat"
 )
 
@@ -76,14 +75,14 @@ between answers the program.`,
 				return err
 			}
 			defer func() { d.close() }()
-			c := console.Console{In: a.in, Out: a.out, Err: a.err, Log: a.log, Answered: func(seq *infer.Sequence) {
+			c := console{In: a.in, Out: a.out, Err: a.err, Log: a.log, Answered: func(seq *infer.Sequence) {
 				a.warnUndrafted(seq.Undrafted())
 				if a.warnEmpty(d, seq, talk.templated); talk.stats {
 					sum := seq.Stats().Summary()
 					_ = a.printStats(&sum, d.parts.Model) // the stream remembers
 				}
 			}}
-			return c.Talk(cmd.Context(), decode.NewTalk(d.Decoder, empty, o.seed))
+			return c.talk(cmd.Context(), decode.NewTalk(d.Decoder, empty, o.seed))
 		},
 	}
 	f := c.Flags()

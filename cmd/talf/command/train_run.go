@@ -6,7 +6,6 @@ import (
 	"os"
 
 	"talf/checkpoints"
-	"talf/checkpoints/exportlm"
 	"talf/compute/devices"
 	"talf/data"
 	"talf/data/corpus"
@@ -147,7 +146,7 @@ func (a *app) prepareLM(o *trainOptions, m *machineOptions, group dist.Group, re
 		if err != nil || o.export == "" || group.Rank() > 0 {
 			return res, err
 		}
-		return res, exportlm.Export(ctx, o.out, o.export, true)
+		return res, checkpoints.ExportLM(ctx, o.out, o.export, true)
 	}}, nil
 }
 

@@ -1,5 +1,4 @@
-// Package exportlm makes model directories of the language models in checkpoints.
-package exportlm
+package checkpoints
 
 import (
 	"context"
@@ -10,26 +9,25 @@ import (
 	"path/filepath"
 	"slices"
 
-	"talf/checkpoints"
 	"talf/internal/durable"
 	"talf/internal/limits"
 	"talf/model/arch"
 	"talf/model/safetensors"
 )
 
-// Export writes the model of a checkpoint, or of the newest one in a store, to the new
+// ExportLM writes the language model of a checkpoint, or of the newest one in a store, to the new
 // directory to: config.json, model.safetensors in float32 or bfloat16, and the
 // checkpoint's other files. Equal checkpoints give equal bytes. It ends soon after ctx does, and leaves nothing then.
-func Export(ctx context.Context, from, to string, bf16 bool) error {
-	return checkpoints.Read(from, func(dir string) error { return export(ctx, dir, to, bf16) })
+func ExportLM(ctx context.Context, from, to string, bf16 bool) error {
+	return Read(from, func(dir string) error { return exportLM(ctx, dir, to, bf16) })
 }
 
-func export(ctx context.Context, dir, to string, bf16 bool) error {
-	m, err := checkpoints.ReadManifest(dir)
+func exportLM(ctx context.Context, dir, to string, bf16 bool) error {
+	m, err := ReadManifest(dir)
 	if err != nil {
 		return err
 	}
-	if m == nil || m.Kind != checkpoints.KindLM {
+	if m == nil || m.Kind != KindLM {
 		return fmt.Errorf("%s: not the checkpoint of a language model", dir)
 	}
 	if err := m.Verify(ctx, dir); err != nil {
@@ -79,7 +77,7 @@ func export(ctx context.Context, dir, to string, bf16 bool) error {
 	}
 	for _, name := range slices.Sorted(maps.Keys(m.Files)) {
 		switch name {
-		case checkpoints.ConfigFile, checkpoints.WeightsFile, checkpoints.OptimizerFile, checkpoints.StateFile:
+		case ConfigFile, WeightsFile, OptimizerFile, StateFile:
 			continue
 		}
 		b, err := limits.ReadFile(filepath.Join(dir, name), limits.TokenizerBytes)
@@ -88,10 +86,10 @@ func export(ctx context.Context, dir, to string, bf16 bool) error {
 		}
 		raw(name, b)
 	}
-	write(checkpoints.WeightsFile, func(w io.Writer) error {
+	write(WeightsFile, func(w io.Writer) error {
 		return safetensors.Write(durable.Until(ctx, w), map[string]string{"format": "pt"}, ts...)
 	})
-	raw(checkpoints.ConfigFile, conf) // last: without it the directory is not a model
+	raw(ConfigFile, conf) // last: without it the directory is not a model
 	if err == nil {
 		err = files.Commit()
 	}

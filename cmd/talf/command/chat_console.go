@@ -1,5 +1,4 @@
-// Package console is where a user talks with a model: it reads turns and prints answers.
-package console
+package command
 
 import (
 	"bufio"
@@ -17,17 +16,17 @@ import (
 // maxTurn is the longest line that chat reads, in bytes.
 const maxTurn = 1 << 20
 
-// A Console is where a user talks with a model.
-type Console struct {
+// A console is where a user talks with a model.
+type console struct {
 	In       io.Reader // a line is a turn
 	Out, Err io.Writer // answers, and what is said beside them
 	Log      *slog.Logger
 	Answered func(*infer.Sequence) // called after each answer that was not interrupted
 }
 
-// Talk reads turns and answers them until In ends, the user leaves, or ctx ends. At a terminal,
+// talk reads turns and answers them until In ends, the user leaves, or ctx ends. At a terminal,
 // Ctrl-C during an answer ends that alone.
-func (c *Console) Talk(ctx context.Context, talk *decode.Talk) error {
+func (c *console) talk(ctx context.Context, talk *decode.Talk) error {
 	lines := bufio.NewScanner(c.In)
 	lines.Buffer(nil, maxTurn)
 	terminal := cli.IsTerminal(c.In)

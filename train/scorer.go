@@ -1,5 +1,4 @@
-// Package topk finds the most likely tokens of a head's or a model's outputs.
-package topk
+package train
 
 import (
 	"context"
@@ -9,23 +8,23 @@ import (
 	"talf/compute"
 )
 
-// A Scorer finds the most likely next tokens of hidden states.
-type Scorer struct {
+// A scorer finds the most likely next tokens of hidden states.
+type scorer struct {
 	q            compute.Queue
 	can          compute.Abilities // q's
 	w            compute.Linear
 	logits, logp compute.Buffer
 	ids          compute.Buffer
 	hidden       int // width of a row
-	K            int // tokens to find in a row
+	k            int // tokens to find in a row
 }
 
 // scoreRows is how many rows of logits are kept at a time.
 const scoreRows = 64
 
-// New returns a scorer of k tokens per row with the LM head w.
-func New(dev compute.Device, q compute.Queue, w compute.Weight, k int) (*Scorer, error) {
-	s := &Scorer{q: q, can: q.Abilities(), w: compute.Linear{W: w}, hidden: w.In(), K: k}
+// newScorer returns a scorer of k tokens per row with the LM head w.
+func newScorer(dev compute.Device, q compute.Queue, w compute.Weight, k int) (*scorer, error) {
+	s := &scorer{q: q, can: q.Abilities(), w: compute.Linear{W: w}, hidden: w.In(), k: k}
 	var err error
 	for _, b := range []struct {
 		to    *compute.Buffer
@@ -39,12 +38,12 @@ func New(dev compute.Device, q compute.Queue, w compute.Weight, k int) (*Scorer,
 	return s, nil
 }
 
-// Use replaces the LM head by one of the same size.
-func (s *Scorer) Use(w compute.Weight) { s.w.W = w }
+// use replaces the LM head by one of the same size.
+func (s *scorer) use(w compute.Weight) { s.w.W = w }
 
-// Append appends the most likely next tokens of rows h [rows][H] to dst: [rows][k], best first. It returns ctx's
+// append appends the most likely next tokens of rows h [rows][H] to dst: [rows][k], best first. It returns ctx's
 // error soon after ctx ends.
-func (s *Scorer) Append(ctx context.Context, dst []int32, h []float32) ([]int32, error) {
+func (s *scorer) append(ctx context.Context, dst []int32, h []float32) ([]int32, error) {
 	s.can.Until(ctx)
 	defer s.can.Until(nil)
 	rows := len(h) / s.hidden
@@ -52,9 +51,9 @@ func (s *Scorer) Append(ctx context.Context, dst []int32, h []float32) ([]int32,
 		n := min(scoreRows, rows-at)
 		x := s.can.Train.Host(h[at*s.hidden:(at+n)*s.hidden], n, s.hidden)
 		s.q.Linear(s.logits, x, &s.w, compute.Store, n)
-		s.q.TopK(s.ids, s.logp, s.logits, s.K, n)
+		s.q.TopK(s.ids, s.logp, s.logits, s.k, n)
 		from := len(dst)
-		dst = slices.Grow(dst, n*s.K)[:from+n*s.K]
+		dst = slices.Grow(dst, n*s.k)[:from+n*s.k]
 		s.q.Read(dst[from:], s.ids, 0)
 		if err := s.q.Sync(ctx); err != nil {
 			return nil, err
