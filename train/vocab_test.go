@@ -325,8 +325,8 @@ func TestAnEvaluationSpeaksOfTheTargetsTokens(t *testing.T) {
 	for i := range x {
 		x[i] = float32(r.NormFloat64())
 	}
-	k := h.eval.score.K
-	top, err := h.eval.score.Append(t.Context(), nil, x)
+	k := h.eval.score.k
+	top, err := h.eval.score.append(t.Context(), nil, x)
 	if err != nil {
 		t.Fatal(err)
 	}
