@@ -69,7 +69,7 @@ type Columns struct {
 type Canceler interface {
 	// Until says that what is queued from now on is not needed once ctx has ended. An operation may then end between two
 	// pieces of its work and leave what it writes, wholly or in part, as it was; so may those after it. Sync with ctx says
-	// so: it fails. Nil undoes it: operations run to their end.
+	// so: it fails. A context that never ends undoes it: operations run to their end.
 	Until(ctx context.Context)
 }
 

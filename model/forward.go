@@ -112,7 +112,7 @@ func (m *Model) Forward(ctx context.Context, batch []Segment) (*Output, error) {
 	}
 	o.best.k = 0
 	m.can.Until(ctx)
-	defer m.can.Until(nil)
+	defer m.can.Until(context.Background())
 	done := m.runAll(ctx, o, rows)
 	if done && far != nil && o.best.k == 0 {
 		if m.Draws() {

@@ -505,7 +505,7 @@ func (h *headTask) pack(ctx context.Context, samples []mix.Sample, step, seq int
 	h.batch.Reset()
 	can := h.queue.Abilities() // of which labels are computed
 	can.Until(ctx)
-	defer can.Until(nil)
+	defer can.Until(context.Background())
 	for j, r := range samples {
 		feat, err := h.features(ctx, r.Record, h.exact)
 		if err != nil {

@@ -45,7 +45,7 @@ func (s *scorer) use(w compute.Weight) { s.w.W = w }
 // error soon after ctx ends.
 func (s *scorer) append(ctx context.Context, dst []int32, h []float32) ([]int32, error) {
 	s.can.Until(ctx)
-	defer s.can.Until(nil)
+	defer s.can.Until(context.Background())
 	rows := len(h) / s.hidden
 	for at := 0; at < rows; at += scoreRows {
 		n := min(scoreRows, rows-at)

@@ -52,7 +52,7 @@ func TestPoolRunsEveryPartOnce(t *testing.T) {
 			if round%60 == 1 {
 				task.pause = spin / 4 // keeps the helpers busy
 			}
-			p.run(nil, task, len(task.runs))
+			p.run(context.Background(), task, len(task.runs))
 			for i := range task.runs {
 				if n := task.runs[i].Load(); n != 1 {
 					t.Fatalf("%d threads, round %d: part %d ran %d times", threads, round, i, n)
@@ -69,7 +69,7 @@ func TestPoolTakesTasksFromManyGoroutines(t *testing.T) {
 		wg.Go(func() {
 			for round := range 200 {
 				task := &countTask{runs: make([]atomic.Int32, 1+round%7), panic: -1}
-				p.run(nil, task, len(task.runs))
+				p.run(context.Background(), task, len(task.runs))
 				for i := range task.runs {
 					if n := task.runs[i].Load(); n != 1 {
 						t.Errorf("part %d ran %d times", i, n)
@@ -91,10 +91,10 @@ func TestPoolHandsAPanicToTheCallerAndContinues(t *testing.T) {
 					t.Errorf("recovered %q", v)
 				}
 			}()
-			p.run(nil, task, len(task.runs))
+			p.run(context.Background(), task, len(task.runs))
 		}()
 		after := &countTask{runs: make([]atomic.Int32, 5), panic: -1}
-		p.run(nil, after, 5)
+		p.run(context.Background(), after, 5)
 		for i := range after.runs {
 			if after.runs[i].Load() != 1 {
 				t.Fatalf("after a panic part %d ran %d times", i, after.runs[i].Load())
@@ -126,7 +126,7 @@ func TestPoolBeginsNoPartAfterTheEnd(t *testing.T) {
 			if n := task.runs.Load(); n < at || n >= at+int32(threads) {
 				t.Errorf("%d threads: %d parts ran, want %d and what the others had begun", threads, n, at)
 			}
-			p.run(nil, task, 7)
+			p.run(context.Background(), task, 7)
 			if n := task.runs.Load(); n < at+7 {
 				t.Errorf("%d threads: a task without an end did not run", threads)
 			}
@@ -136,13 +136,13 @@ func TestPoolBeginsNoPartAfterTheEnd(t *testing.T) {
 
 func TestPoolParksAndStops(t *testing.T) {
 	p := testPool(t, 4)
-	p.run(nil, &countTask{runs: make([]atomic.Int32, 9), panic: -1}, 9)
+	p.run(context.Background(), &countTask{runs: make([]atomic.Int32, 9), panic: -1}, 9)
 	for _, w := range p.workers[1:] {
 		await.Until(t, "a helper without work to park", w.parked.Load)
 	}
 	p.stop()
 	task := &countTask{runs: make([]atomic.Int32, 9), panic: -1}
-	p.run(nil, task, 9)
+	p.run(context.Background(), task, 9)
 	for i := range task.runs {
 		if task.runs[i].Load() != 1 {
 			t.Fatalf("after stop part %d ran %d times", i, task.runs[i].Load())

@@ -1,6 +1,7 @@
 package cpu
 
 import (
+	"context"
 	"math/rand/v2"
 	"runtime"
 	"time"
@@ -41,7 +42,7 @@ func (d *Device) NewProbe(size int) *Probe {
 // second.
 func (p *Probe) Read() float64 {
 	since := time.Now()
-	p.dev.pool.run(nil, &p.read, parts(len(p.read.x), p.read.per))
+	p.dev.pool.run(context.Background(), &p.read, parts(len(p.read.x), p.read.per))
 	runtime.KeepAlive(p)
 	return float64(4*len(p.read.x)) / time.Since(since).Seconds()
 }
@@ -51,7 +52,7 @@ func (p *Probe) Read() float64 {
 func (p *Probe) Peak() float64 {
 	n := 4 * len(p.dev.pool.workers)
 	since := time.Now()
-	p.dev.pool.run(nil, &p.peak, n)
+	p.dev.pool.run(context.Background(), &p.peak, n)
 	ops := 2 * float64(n) * peakReps * float64(p.peak.rows) * kern.Panel * peakDepth
 	return ops / time.Since(since).Seconds()
 }

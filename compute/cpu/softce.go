@@ -1,6 +1,7 @@
 package cpu
 
 import (
+	"context"
 	"fmt"
 	"math"
 	"runtime"
@@ -245,7 +246,7 @@ func (w *weight) backward(q *Queue) packed {
 		} else {
 			w.back.panels, w.back.mem = hugeAlloc[float32](&q.dev.mem, kern.PanelLen(w.in, w.out))
 		}
-		q.pool.run(nil, &turnTask{w}, panels(w.in))
+		q.pool.run(context.Background(), &turnTask{w}, panels(w.in))
 	})
 	return w.back
 }

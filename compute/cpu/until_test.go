@@ -52,7 +52,7 @@ func TestOperationsEndWithTheirContext(t *testing.T) {
 		got := [4][]float32{make([]float32, n), make([]float32, n*h), make([]float32, v*h), make([]float32, n*v)}
 		if until != nil {
 			can.Until(until)
-			defer can.Until(nil)
+			defer can.Until(context.Background())
 		}
 		host := can.Train.Host
 		can.Train.SoftCE(host(got[0], n, 1), host(got[1], n, h), host(got[2], v, h), host(x, n, h), w.(compute.Buffer), l, scale, n)

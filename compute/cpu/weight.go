@@ -1,6 +1,7 @@
 package cpu
 
 import (
+	"context"
 	"fmt"
 	"sync"
 	"sync/atomic"
@@ -119,7 +120,7 @@ func (d *Device) Pack(as compute.DType, parts ...compute.Matrix) (compute.Weight
 		return nil, fmt.Errorf("cpu: pack as %v: want F32, BF16, BF16DP, Q8, Q4 or Stored", as)
 	}
 	t := &packTask{dst: w.packed, parts: parts, out: w.out, in: w.in}
-	d.pool.run(nil, t, panels(w.out))
+	d.pool.run(context.Background(), t, panels(w.out))
 	if err := t.ended.Load(); err != nil {
 		return nil, *err
 	}

@@ -418,7 +418,7 @@ func (g *Graph) Run(ctx context.Context) error {
 	g.ctx = ctx
 	defer func() { g.ctx = nil }()
 	g.can.Until(ctx)
-	defer g.can.Until(nil)
+	defer g.can.Until(context.Background())
 	if g.far != nil {
 		for _, l := range g.leaves {
 			if l.val.input {
