@@ -60,8 +60,7 @@ type Answers struct {
 }
 
 // OpenAnswers opens or creates a file of answers to tasks. A file of answers to other
-// prompts or with other settings is refused. A file of an earlier release is continued as it is:
-// see Uncovered.
+// prompts or with other settings is refused.
 func OpenAnswers(path string, tasks []Task, with *Settings) (*Answers, error) {
 	a := &Answers{with: with, settings: with.Hash(), done: map[int]bool{}}
 	log, err := jsonl.Open(path, jsonl.Config{
@@ -70,9 +69,6 @@ func OpenAnswers(path string, tasks []Task, with *Settings) (*Answers, error) {
 			var got Answer
 			if err := json.Unmarshal(line, &got); err != nil {
 				return err
-			}
-			if len(a.done) == 0 && isOld(got.Settings) {
-				a.settings = with.Old
 			}
 			if then := got.MadeWith; then != nil {
 				if d := with.Against(then); d != nil {
@@ -96,14 +92,6 @@ func OpenAnswers(path string, tasks []Task, with *Settings) (*Answers, error) {
 	return a, nil
 }
 
-// Uncovered says what a file of an earlier release leaves unknown, "" for other files.
-func (a *Answers) Uncovered() string {
-	if !isOld(a.settings) {
-		return ""
-	}
-	return "an earlier release began this file and kept only a hash of the target's weights and of the options: whether config.json, the draft model and the method's files are still the same is not known"
-}
-
 // Has reports whether the file has an answer to task i.
 func (a *Answers) Has(i int) bool { return a.done[i] }
 
@@ -113,7 +101,7 @@ func (a *Answers) Len() int { return len(a.done) }
 // Add appends an answer and makes it durable.
 func (a *Answers) Add(x Answer) error {
 	x.Settings = a.settings
-	if len(a.done) == 0 && !isOld(a.settings) {
+	if len(a.done) == 0 {
 		x.MadeWith = a.with
 	}
 	if err := a.log.Append(x); err != nil {

@@ -85,25 +85,14 @@ func TestAnswersSurviveATornLine(t *testing.T) {
 	}
 }
 
-// A file of an earlier release goes on as it is; one with other settings does not.
-func TestAnswersOfAnEarlierReleaseAreContinued(t *testing.T) {
+// A file whose settings another version of talf wrote is refused.
+func TestAnswersOfAnotherSchemaAreRefused(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "out.jsonl")
-	tasks := []decode.Task{{Key: "a"}, {Key: "b"}}
-	const old = `{"index":0,"prompt":"a","text":"x","settings":"0123456789ab"}` + "\n"
-	write(t, path, old)
-	f, err := decode.OpenAnswers(path, tasks, settings("0123456789ab"))
-	if err != nil || !f.Has(0) || !strings.Contains(f.Uncovered(), "config.json") {
-		t.Fatalf("%v", err)
-	}
-	if err := errors.Join(f.Add(decode.Answer{Index: 1, Prompt: "b"}), f.Close()); err != nil {
-		t.Fatal(err)
-	}
-	raw, err := os.ReadFile(path)
-	if err != nil || !strings.HasPrefix(string(raw), old) || strings.Count(string(raw), `"settings":"0123456789ab"`) != 2 || strings.Contains(string(raw), "made_with") {
-		t.Errorf("the file became %s, %v", raw, err)
-	}
-	if _, err := decode.OpenAnswers(path, tasks, settings("ba9876543210")); !errors.Is(err, jsonl.ErrSettings) {
-		t.Errorf("other settings: %v", err)
+	for _, hash := range []string{"0123456789ab", "talf-answers-9:0123456789ab"} {
+		write(t, path, `{"index":0,"prompt":"a","text":"x","settings":"`+hash+`"}`+"\n")
+		if _, err := decode.OpenAnswers(path, []decode.Task{{Key: "a"}}, settings("s")); !errors.Is(err, jsonl.ErrSettings) {
+			t.Errorf("%s: %v", hash, err)
+		}
 	}
 }
 

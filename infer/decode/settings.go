@@ -1,12 +1,10 @@
 package decode
 
 import (
-	"cmp"
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
 	"fmt"
-	"strings"
 
 	"talf/infer"
 	"talf/infer/constrain"
@@ -19,9 +17,6 @@ import (
 type Facts struct {
 	Seed     uint64
 	Template string // hash of the chat template; "": none
-	// Files of earlier releases identify the activations and the draft model by these.
-	ActBits     int
-	Head, Draft string
 }
 
 // Settings are everything that decides the answers to prompts, so that a file never mixes answers
@@ -31,12 +26,10 @@ type Settings struct {
 	// Rest is the tokenizer, the chat template, sampling and the limits of answers, and, if the
 	// text depends on it under the verifier, the draft method with the contents of its files.
 	Rest identity.Spec
-	// Old is the hash of the settings in files of earlier releases, which covers less.
-	Old string
 }
 
-// settingsPrefix begins the hashes of Settings. Those of earlier releases have no prefix.
-const settingsPrefix = "talf-answers-2:"
+// settingsPrefix begins the hashes of Settings: it has the version of what they cover.
+const settingsPrefix = "talf-answers-1:"
 
 // Hash identifies s.
 func (s *Settings) Hash() string {
@@ -61,7 +54,7 @@ type settingsJSON struct {
 	Rest     identity.Spec      `json:"options"`
 }
 
-// MarshalJSON writes all but Old.
+// MarshalJSON writes s as files keep it.
 func (s Settings) MarshalJSON() ([]byte, error) {
 	return json.Marshal(settingsJSON{s.Function, s.Rest})
 }
@@ -104,7 +97,7 @@ func (d *Decoder) Settings(f Facts) (*Settings, error) {
 		set("the format", o.Format)
 	}
 	if o.Sample.Temperature > 0 {
-		set("seeds", "of every turn") // earlier releases gave all turns the prompt's
+		set("seeds", "of every turn")
 	}
 	if v, err := verify.Find(o.Verify); err == nil && !v.Exact {
 		set("verify", o.Verify)
@@ -121,7 +114,6 @@ func (d *Decoder) Settings(f Facts) (*Settings, error) {
 			set("the files of the method", draft.Files)
 		}
 	}
-	s.Old = d.oldSettings(f)
 	return s, nil
 }
 
@@ -158,23 +150,3 @@ func IdentityOf(s infer.Source) (*identity.Function, string, error) {
 	}
 	return i.Identity()
 }
-
-// oldSettings is the hash of schema 1.
-func (d *Decoder) oldSettings(f Facts) string {
-	o, m := &d.c.Options, d.c.Target
-	all := []any{m.Origin(), m.Products(), m.Options().KV, cmp.Or(f.ActBits, 16), d.c.Tokenizer.Hash(), o.Sample, f.Seed, o.MaxTokens, o.Stop, o.IgnoreEOS}
-	if v, err := verify.Find(o.Verify); err == nil && !v.Exact {
-		all = append(all, o.Verify, o.Method, f.Head, f.Draft)
-	}
-	if o.Sample.Temperature > 0 {
-		all = append(all, "each turn has a seed")
-	}
-	if f.Template != "" {
-		all = append(all, f.Template)
-	}
-	sum := sha256.Sum256(mustMarshal(all))
-	return hex.EncodeToString(sum[:6])
-}
-
-// isOld reports whether a hash of settings is of schema 1.
-func isOld(hash string) bool { return !strings.Contains(hash, ":") }

@@ -220,18 +220,13 @@ func (a *app) generateFile(ctx context.Context, o *generateOptions) error {
 	}
 	defer func() { d.close() }()
 	tasks := set.Tasks()
-	settings, err := d.Settings(decode.Facts{
-		Seed: o.seed, ActBits: int(o.machine.ActBits), Head: o.drafting.Head, Draft: o.drafting.Draft, Template: hash,
-	})
+	settings, err := d.Settings(decode.Facts{Seed: o.seed, Template: hash})
 	if err != nil {
 		return err
 	}
 	to, err := decode.OpenAnswers(o.out, tasks, settings)
 	if err != nil {
 		return fmt.Errorf("%w: choose another --out", err)
-	}
-	if why := to.Uncovered(); why != "" {
-		a.log.Warn(why, "file", o.out)
 	}
 	defer func() { _ = to.Close() }() // every answer was synced
 	a.resume = fmt.Sprintf("run the same command again to go on: %s keeps the answers so far", o.out)
