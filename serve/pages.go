@@ -10,9 +10,9 @@ import (
 	"talf/serve/wire/refuse"
 )
 
-// pages keeps web pages that the server was not told of from having it work, if it asks for no key.
-// A browser sends what a page anywhere asks for, even if the page cannot read the answer; and a page
-// whose own name was made to mean this machine (DNS rebinding) could read it, too.
+// pages refuses requests from web pages of other origins, if the server needs no key. A browser sends
+// the requests of any page, even if the page cannot read the answer; and a page whose own name resolves to
+// this machine (DNS rebinding) could read it, too.
 type pages struct {
 	origins *http.CrossOriginProtection
 	hosts   map[string]bool // of the allowed origins
@@ -56,7 +56,7 @@ func hostname(host string) string {
 	return strings.ToLower(strings.TrimSuffix(strings.Trim(host, "[]"), "."))
 }
 
-// fixed reports whether no name server has a say in what a host means.
+// fixed reports whether a host needs no name server.
 func fixed(host string) bool {
 	return net.ParseIP(host) != nil || host == "localhost" || strings.HasSuffix(host, ".localhost")
 }

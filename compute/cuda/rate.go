@@ -16,7 +16,7 @@ import (
 )
 
 // Sizes and times of CopyRate. A piece is larger than any cache unless the device is
-// slow or full, and a sample has enough copies that waiting for them matters little.
+// slow or full, and a sample has so many copies that the final wait hardly counts.
 const (
 	leastPiece  = 1 << 20
 	mostPiece   = 256 << 20
@@ -94,7 +94,7 @@ func (d *device) copySeconds(size int64) (least float64, err error) {
 }
 
 // Roomiest returns the ordinal of the usable device with the most free memory, the first among
-// equals, or −1 if none can be used. A single device is not asked for its memory.
+// equals, or −1 if none can be used. The memory of a single device is not queried.
 func Roomiest() int {
 	r := Examine()
 	if r.Reason != "" {
@@ -128,8 +128,8 @@ func Roomiest() int {
 	return usable[best]
 }
 
-// freeOf returns the free memory of device n, or −1 if it cannot be asked: another
-// process may own it exclusively.
+// freeOf returns the free memory of device n, or −1 if it cannot be queried: another
+// process may own the device exclusively.
 func freeOf(n int) int64 {
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()

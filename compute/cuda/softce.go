@@ -84,7 +84,7 @@ func (q *queue) lmHead(op string, h *buffer, w compute.Buffer, v, hidden, n int)
 	m := &lmHead{q: q, v: int64(v), dim: int64(hidden), h: h.mem.ptr, k: gemmF32, kw: gemmF32Packed, rows: min(n, max(1, q.dev.logits/v))}
 	if q.dev.cfg.BF16 {
 		m.k, m.kw = gemmBF16, gemmBF16Packed
-		// Tiles of 128 rows times those of the columns of a gradient should be more than a device's multiprocessors.
+		// There should be more tiles (of 128 rows, times those of a gradient's columns) than multiprocessors.
 		if m.rows = min(n, max(1, 2*q.dev.logits/v)); m.rows < n && m.rows > gemmSide {
 			m.rows -= m.rows % gemmSide
 		}

@@ -99,7 +99,7 @@ type training struct {
 	grads  *block // theirs, in bfloat16
 	labels *block // of a chunk of rows
 	delta  *block // of queries
-	lines  *block // what the gradient needs to know of each
+	lines  *block // the gradient's arguments of each
 	slab   *block // rows of an LM head, unpacked
 	heads  *block // queries, keys, values and gradients of attention, in bfloat16
 }
@@ -207,7 +207,7 @@ func strides(m compute.Mat) (row, col int64) {
 	return int64(m.Stride), 1
 }
 
-// extent returns m's buffer, and how many of its elements m needs, after checking them. Whoever writes m says so.
+// extent returns m's buffer, and how many of its elements m needs, after checking them. A caller that writes to m marks it.
 func (q *queue) extent(name string, m compute.Mat) (b *buffer, n int) {
 	rows, cols := m.Rows, m.Cols
 	if m.T {

@@ -221,8 +221,8 @@ func (t *treeCall) tensor() bool {
 	return t.kept[0].dev.cfg.BF16 && t.g.HeadDim%halfAlign == 0 && !t.wide()
 }
 
-// halves rounds queries, keys and values of level 0 and, unless do is nil, gradients of outputs, and returns the
-// arguments that go with them; nil if there is no memory.
+// halves rounds queries, keys and values of level 0 and, unless do is nil, gradients of outputs, and returns
+// their arguments; nil if there is no memory.
 func (t *treeCall) halves(q *queue, qs, k, v, do compute.Buffer) *treeHalfArgs {
 	a, g := &t.args, t.g
 	ldq, ldk := g.Heads*g.HeadDim, g.KVHeads*g.HeadDim

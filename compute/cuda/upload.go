@@ -12,17 +12,17 @@ import (
 	"talf/compute/cuda/internal/driver"
 )
 
-// Floats that bfloat16 has, as stored features have, travel as such, from page-locked memory of their own. It has room for a
-// training step's features: they are packed while the device still runs what came before.
+// Floats that bfloat16 represents exactly, such as stored features, are copied as bfloat16, from page-locked memory of
+// their own. It has room for a training step's features, which are packed while the device runs earlier work.
 const (
 	uploadMost  = 64 << 20 // bytes of page-locked memory, and of the device's
 	uploadPiece = 4 << 20  // bytes that are packed before their copy begins
 )
 
-// An uploads is what is on its way to the device.
+// An uploads is the memory of copies in transit to the device.
 type uploads struct {
 	pinned []byte
-	twin   *block // bytes at the same offset, of floats that travel as bfloat16
+	twin   *block // the device's copy of the same bytes
 	at     int
 }
 
@@ -32,13 +32,13 @@ type widenArgs struct {
 	n        int64
 }
 
-// uploads16 guesses from the last of many floats whether bfloat16 has all.
+// uploads16 guesses from the last of many floats whether bfloat16 represents all exactly.
 func uploads16(raw []byte) bool {
 	var last [32]byte
 	return len(raw) > piece && packBF16(last[:], raw[len(raw)-2*len(last):])
 }
 
-// upload copies floats to b, those of a piece that bfloat16 does not have as they are.
+// upload copies floats to b, as bfloat16 except for pieces with other values.
 func (q *queue) upload(b *buffer, raw []byte) {
 	u := &q.up
 	if !q.uploadRoom(u.at + len(raw)) {
@@ -64,7 +64,7 @@ func (q *queue) upload(b *buffer, raw []byte) {
 	}
 }
 
-// uploadRoom has memory for so many bytes on their way, or as many as there may be. It reports false if the device has failed.
+// uploadRoom makes room for so many bytes in transit, up to the bound. It reports false if the device has failed.
 func (q *queue) uploadRoom(all int) bool {
 	u := &q.up
 	size := uploadPiece
@@ -103,7 +103,7 @@ func (q *queue) send(dst uint64, src []byte) {
 	}})
 }
 
-// packBF16 sets dst to the upper halves of floats. It reports false, dst being anything, if that loses a bit.
+// packBF16 sets dst to the upper halves of floats. It reports false, with dst undefined, if that loses a bit.
 func packBF16(dst, floats []byte) bool {
 	const low = 0x0000ffff0000ffff
 	for len(floats) >= 8 {

@@ -106,7 +106,7 @@ func build(spec *arch.Spec, set *safetensors.Set, target *model.Model, opt Optio
 // CheckTie refuses a head that belongs to another target than this one, unless forced.
 // The target may keep its weights, keys and values in other types than when the head was
 // trained, and may be quantised. A target from a GGUF file, which does not say what it
-// was converted from, is told of with what differs, and not refused.
+// was converted from, is accepted with a warning that names the differences.
 func CheckTie(t identity.Tie, target *model.Model, opt Options) error {
 	if opt.Force || !t.Known() {
 		return nil

@@ -11,7 +11,7 @@ import (
 	"talf/text/chat"
 )
 
-// A Style is how a model is told of tools, and how it calls them.
+// A Style is how tools are described to a model, and how it calls them.
 type Style struct {
 	Format *Format
 	// Told: the template writes what the tools are. Otherwise a message has to.

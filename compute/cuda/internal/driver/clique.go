@@ -62,8 +62,8 @@ func (c *Clique) Version() string {
 	return fmt.Sprintf("%d.%d.%d", v/10000, v/100%100, v%100)
 }
 
-// Sum queues the replacement of operands [i] of all devices by their sum, for every i, all in one group: all of[d] are as many, and
-// each has the length of the others' at its place.
+// Sum queues, for every i, the replacement of operands of[d][i] of all devices d by their sum, all in one group. Every
+// device has the same number of operands, of the same lengths.
 func (c *Clique) Sum(of [][]Operand) error {
 	if err := ncclError(C.talf_nccl_start()); err != nil {
 		return err
