@@ -12,14 +12,12 @@ import (
 
 // sourceAsks are the asks of one pass of one source.
 type sourceAsks struct {
-	source Source
-	asks   []Ask
-	owners []*Sequence
-	used   bool // ran in this step
-	later  bool // what nobody asks about is not to be read
-	read   int  // committed tokens that the last pass has read, if the source says so
-	left   int  // steps since a pass
-	behind bool // the last pass that nobody asked for had something to read
+	source  Source
+	asks    []Ask
+	owners  []*Sequence
+	backlog []int // of each owner, if its round begins
+	reads   []Ask // of sequences that ask nothing
+	all     []Ask
 }
 
 func (e *Engine) asksOf(src Source) *sourceAsks {
@@ -32,29 +30,32 @@ func (e *Engine) asksOf(src Source) *sourceAsks {
 	return &e.sources[len(e.sources)-1]
 }
 
-// postpones reports whether a source leaves unread what nobody asks about. Those who share passes
-// have no say: what one reads there costs the others little.
-func (e *Engine) postpones(src Source, seqs []*Sequence) bool {
-	if e.Budget != nil && (len(seqs) > 1 || e.Budget.Postpones()) {
-		return e.Budget.Postpones()
-	}
-	return !slices.ContainsFunc(seqs, func(s *Sequence) bool { return s.req.Source == src && !s.traits.Defers })
-}
+// What sources read that nobody asks about.
+const (
+	lag       = 64   // committed tokens that may wait; a pass for fewer is not worth it
+	readChunk = 256  // that one sequence reads in a pass, so that nobody waits for more
+	waitMost  = 4096 // that may wait while drafts of their sequence do not pay: a head keeps the hidden states of as many
+)
 
-// unreadSteps is how many steps a source that postpones its reading may go without a pass. It bounds what waits, and a
-// few tokens more do no harm. A source that exceeds its bound then has one in each step until it does not.
-const unreadSteps = 64
-
-// unread reports whether a source that nobody asks in this step has a pass nevertheless, to read what was committed. It
-// takes time from a step that is otherwise plain decoding, so a source that postpones its reading has few.
-func (e *Engine) unread(q *sourceAsks, seqs []*Sequence) bool {
-	q.left++
-	if _, ok := q.source.(Postponer); ok && q.left < unreadSteps && !q.behind && e.postpones(q.source, seqs) &&
-		!slices.ContainsFunc(seqs, func(s *Sequence) bool { return s.req.Source == q.source && s.prefilling() }) {
-		return false
+// readAhead lists what the sources are to read of sequences that ask nothing. Where a controller decides that, there is nothing but what exceeds a bound.
+func (e *Engine) readAhead(seqs []*Sequence) {
+	room := e.Config.PrefillChunk
+	for _, s := range seqs {
+		if s.req.Source == nil || s.reason != "" || s.out || s.growing || room == 0 {
+			continue
+		}
+		least := lag
+		if e.controls(s) {
+			least = waitMost
+		}
+		// The root is read with the ask that needs it.
+		if n := s.backlog() - 1; n >= least {
+			n = min(n, room, readChunk)
+			q := e.asksOf(s.req.Source)
+			q.reads = append(q.reads, Ask{ID: s.id, Width: n})
+			room -= n
+		}
 	}
-	q.left = 0
-	return true
 }
 
 // score runs the jobs.
@@ -66,12 +67,8 @@ func (e *Engine) score(ctx context.Context) (rows []Rows, err error) {
 // rows runs the asks.
 func (q *sourceAsks) rows(ctx context.Context) (rows []Row, err error) {
 	defer panics.Catch("the draft source's pass", &err)
-	p, _ := q.source.(Postponer)
-	if p != nil {
-		p.Postpone(q.later)
-		defer func() { q.read = p.Read() }()
-	}
-	if rows, err = q.source.Rows(ctx, q.asks); err != nil {
+	q.all = append(append(q.all[:0], q.asks...), q.reads...)
+	if rows, err = q.source.Rows(ctx, q.all); err != nil {
 		return nil, err
 	}
 	want := 0
@@ -84,14 +81,24 @@ func (q *sourceAsks) rows(ctx context.Context) (rows []Row, err error) {
 	return rows, nil
 }
 
-// backlog returns how many committed tokens of a sequence its source is still to read, 0 if that is
-// unknown. A source that panics does so again in the pass that follows.
-func (s *Sequence) backlog() (n int) {
-	defer func() { _ = recover() }()
-	if p, ok := s.req.Source.(Postponer); ok {
-		n = p.Backlog(s.id)
+// size is the number of rows of the pass.
+func (q *sourceAsks) size() (n int) {
+	for i, a := range q.asks {
+		if n += a.Tree.Len() - a.From; a.From == 0 {
+			n += max(q.backlog[i]-1, 0)
+		}
+	}
+	for _, a := range q.reads {
+		n += a.Width
 	}
 	return n
+}
+
+// backlog returns how many committed tokens of a sequence its source is still to read. A source that panics does so again in the pass
+// that follows.
+func (s *Sequence) backlog() (n int) {
+	defer func() { _ = recover() }()
+	return s.req.Source.Backlog(s.id)
 }
 
 // A brokenSource is a source that panicked: its state is unknown, so it is not called again.
@@ -126,6 +133,10 @@ func (e *Engine) ask(ctx context.Context, q *sourceAsks, seqs []*Sequence, pass 
 		case ctx.Err() != nil && !panics.Is(err):
 			return nil, err
 		}
+		if errors.Is(err, model.ErrKVFull) && len(q.reads) > 0 && len(q.asks) > 0 {
+			q.reads = q.reads[:0] // later
+			continue
+		}
 		if errors.Is(err, model.ErrKVFull) && e.makeRoomIn(q, seqs, err, pass) {
 			if !q.further() {
 				continue
@@ -133,16 +144,16 @@ func (e *Engine) ask(ctx context.Context, q *sourceAsks, seqs []*Sequence, pass 
 			// What ran in this round is gone. Trees that are drawn at random begin again, with the same numbers.
 			for _, s := range q.owners {
 				if s.drawn() {
-					s.beginRound(s.nodes(e.Config.MaxNodes))
+					s.beginRound(s.mostNodes(e.Config.MaxNodes))
 				} else {
 					s.plain(err)
 				}
 			}
-			q.asks, q.owners = q.asks[:0], q.owners[:0]
+			q.asks, q.owners, q.backlog = q.asks[:0], q.owners[:0], q.backlog[:0]
 			return nil, nil
 		}
 		e.sourceFailed(q, seqs, err)
-		q.asks, q.owners = q.asks[:0], q.owners[:0]
+		q.asks, q.owners, q.backlog = q.asks[:0], q.owners[:0], q.backlog[:0]
 		return nil, nil
 	}
 }
@@ -158,7 +169,9 @@ func (s *Sequence) drawn() bool { return s.prop.Draw() != Chosen }
 // makeRoomIn leaves a sequence out of a pass for which q's source has no room, as makeRoom does for the target's. It reports
 // false if that is no help.
 func (e *Engine) makeRoomIn(q *sourceAsks, seqs []*Sequence, full error, pass *Pass) bool {
-	leave := func(i int) { q.asks, q.owners = slices.Delete(q.asks, i, i+1), slices.Delete(q.owners, i, i+1) }
+	leave := func(i int) {
+		q.asks, q.owners, q.backlog = slices.Delete(q.asks, i, i+1), slices.Delete(q.owners, i, i+1), slices.Delete(q.backlog, i, i+1)
+	}
 	if e.releaseEnded(seqs) {
 		return true
 	}

@@ -4,12 +4,10 @@ package infer
 func (e *Engine) promptRows(trees int) int {
 	c := &e.Config
 	switch {
-	case c.PassRows == 0 && (trees == 0 || !c.Hold):
+	case c.PassRows == 0:
 		return int(^uint(0) >> 1)
 	case trees == 0:
 		return max(c.PassRows, c.PrefillChunk) // nobody waits for the next token
-	case c.Hold:
-		return 0
 	}
 	return max(c.PassRows-trees, (c.PassRows+7)/8)
 }

@@ -20,9 +20,9 @@ type Engine struct {
 	// Clock measures durations; nil is time.Now. A target that replays recorded passes
 	// brings a clock of their costs.
 	Clock func() time.Time
-	// Budget, if not nil, shares passes among the drafts of sequences. Drafters then grow what
-	// is expected to pay, not what they would alone.
-	Budget Budget
+	// Control, if not nil, decides which drafts are worth their time, for sequences whose drafters leave that to it, and
+	// for all if Config.Shared.
+	Control Controller
 
 	next    SeqID
 	jobs    []Job
@@ -31,9 +31,10 @@ type Engine struct {
 	pass    Pass
 	sources []sourceAsks
 	broken  []brokenSource
-	bids    []*Bid
+	bids    []*Bid // of the round
+	asking  []*Bid
+	drafts  []DraftPass
 	opened  []Source // since the last ReleaseKV
-	idle    []Releaser
 	epoch   time.Time
 }
 
@@ -45,8 +46,8 @@ type Config struct {
 	// what they leave, or an eighth of PassRows if that is more. A pass without draft trees
 	// takes at least PrefillChunk rows. The output does not depend on it.
 	PassRows int
-	// Hold keeps prompts out of passes with draft trees.
-	Hold bool
+	// Shared: Control decides for all sequences whose output does not depend on their trees.
+	Shared bool
 }
 
 // Default returns the engine's defaults. They do not limit the trees of methods.
@@ -131,9 +132,8 @@ func (e *Engine) Open(req Request) (*Sequence, error) {
 		if s.traits, err = callTraits(req.Drafter); err != nil {
 			return nil, err
 		}
-		e.keeps(s.traits.Idle)
 	}
-	if s.traits.Harvest || req.PromptLogProbs {
+	if s.traits.Harvest != Unread || req.PromptLogProbs {
 		s.want = model.WantAll
 	}
 
@@ -172,7 +172,7 @@ func (e *Engine) open(s *Sequence) error {
 	s.owner = e.owner(s.req.Tenant, s.tokens)
 	// The last token is the next root, so it is never taken from a prefix.
 	keep, err := len(s.tokens)-1, error(nil)
-	if s.traits.Harvest && !s.traits.Keeps || s.req.PromptLogProbs {
+	if s.traits.Harvest == Anew || s.req.PromptLogProbs {
 		keep = min(keep, s.seen) // a kept prefix has no logits to harvest
 	}
 	if s.req.Source != nil {
@@ -214,7 +214,7 @@ func (e *Engine) Close(s *Sequence) {
 	if !s.out {
 		e.release(s)
 	}
-	if s.traits.End != nil {
+	if s.traits.End != nil || s.missed > 0 {
 		if err := s.callEnded(); err != nil {
 			s.fail(err)
 		}

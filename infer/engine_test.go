@@ -15,6 +15,7 @@ import (
 	"talf/compute/cpu"
 	"talf/infer"
 	"talf/infer/draft"
+	"talf/infer/draft/auto"
 	"talf/infer/draft/drafttest"
 	"talf/infer/source"
 	"talf/infer/verify"
@@ -687,7 +688,8 @@ func TestRoundsDoNotAllocateOnceWarm(t *testing.T) {
 		{"salf:th=auto,N=20", "greedy", 0},
 		{"dynatree:N=20", "greedy", 0},
 		{"sequoia:N=20", "greedy", 0},
-		{"auto:salf:th=auto;N=20+pld", "greedy", 0},
+		{"auto", "greedy", 0},
+		{"auto", "target", 1},
 		{"static:binary-3", "target", 1},
 		{"static:binary-3,draw=repeated", "rrs", 1},
 		{"static:binary-3,draw=distinct", "rrsw", 1},
@@ -707,7 +709,7 @@ func TestRoundsDoNotAllocateOnceWarm(t *testing.T) {
 			Step: func(rows int) time.Duration { return time.Duration(100+rows) * time.Microsecond },
 		}
 		d := mk.New()
-		e := &infer.Engine{Target: costs.Target(infer.NewTarget(n.target, 0)), Config: infer.Default(), Clock: costs.Now}
+		e := &infer.Engine{Target: costs.Target(infer.NewTarget(n.target, 0)), Config: infer.Default(), Clock: costs.Now, Control: auto.New()}
 		req := plainRequest(t, 1, 2, 3)
 		req.MaxTokens, req.NoEOS, req.Drafter = 1000, true, d
 		if req.Verifier, err = verify.New(c.verify, c.temperature); err != nil {
@@ -731,7 +733,7 @@ func TestRoundsDoNotAllocateOnceWarm(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		for range 130 {
+		for range 100 {
 			step()
 		}
 		allocs := testing.AllocsPerRun(100, step)
@@ -742,8 +744,8 @@ func TestRoundsDoNotAllocateOnceWarm(t *testing.T) {
 		passes := time.Duration(st.Passes)
 		t.Logf("%s: %v allocations a round; draft %v, verify %v, overhead %v a round", spec, allocs,
 			st.Draft/passes, st.Verify/passes, st.Overhead/passes)
-		// KV stores and histograms grow now and then, and the runtime may allocate.
-		if allocs > 0 {
+		// KV stores and histograms grow now and then, and the runtime may allocate. What auto looks texts up in grows with them, and its trees with what is kept.
+		if allocs > 0 && (c.spec != "auto" || allocs > 4) {
 			t.Errorf("%s, %s: %v allocations a round", spec, c.verify, allocs)
 		}
 		e.Close(s)

@@ -28,7 +28,9 @@ func callDetok(f func() Detokenizer) (d Detokenizer, err error) {
 
 func (s *Sequence) callGrow(rows []Row) (err error) {
 	defer panics.Catch("draft", &err)
-	s.wake()
+	if err := s.wake(); err != nil {
+		return panics.Named("observe", err)
+	}
 	ask, err := s.req.Drafter.Grow(&s.prop, rows, s.draft)
 	if err != nil {
 		return fmt.Errorf("draft: %w", err)
@@ -78,7 +80,9 @@ func (s *Sequence) callVerify() (v Verdict, err error) {
 
 func (s *Sequence) callObserve(p *Proposal, v Verdict) (err error) {
 	defer panics.Catch("observe", &err)
-	s.wake()
+	if err := s.wake(); err != nil {
+		return err
+	}
 	return s.req.Drafter.Observe(*p, v, &s.scores)
 }
 
@@ -87,19 +91,14 @@ func (s *Sequence) callTrace(r Round) (err error) {
 	return s.req.Trace(r)
 }
 
-func (s *Sequence) callTook(t Timing) (err error) {
-	defer panics.Catch("time a round", &err)
-	s.traits.Took(t)
-	if s.traits.Rest != nil {
-		s.rest.left = s.traits.Rest()
-	}
-	return nil
-}
-
 func (s *Sequence) callEnded() (err error) {
 	defer panics.Catch("end the drafter", &err)
-	s.wake()
-	s.traits.End()
+	if err := s.wake(); err != nil {
+		return err
+	}
+	if s.traits.End != nil {
+		s.traits.End()
+	}
 	return nil
 }
 
@@ -150,12 +149,6 @@ func (s *Sequence) callTake(p *Proposal, v Verdict) (err error) {
 func callRelease(src Source) (err error) {
 	defer panics.Catch("release the draft source's memory", &err)
 	src.(KVReleaser).ReleaseKV()
-	return nil
-}
-
-func callIdle(r Releaser) (err error) {
-	defer panics.Catch("release the drafters' memory", &err)
-	r.Release()
 	return nil
 }
 

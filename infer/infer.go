@@ -15,10 +15,8 @@ package infer
 
 import (
 	"context"
-	"time"
 
 	"talf/compute"
-	"talf/infer/experts"
 	"talf/model"
 	"talf/tree"
 )
@@ -155,21 +153,14 @@ type Drawer interface {
 // A Proposal is one round's draft tree and how its children were drawn: a
 // verifier can be lossless only if it knows that.
 //
-// The engine sets Pos, MaxNodes, MaxDepth, Left, Backlog, Prefill and Prefilled, and Tree to the root alone with room
-// for MaxNodes; the drafter adds nodes or substitutes a tree of its own.
+// The engine sets Pos, MaxNodes, MaxDepth, Left and Least, and Tree to the root alone with room for MaxNodes; the drafter adds nodes or substitutes a tree of its own.
 type Proposal struct {
 	Tree     *tree.Tree
-	Pos      int // sequence position of the root
-	MaxNodes int // largest tree, root counted
-	MaxDepth int // largest depth; 0 asks for the root alone, and in Observe says that the drafter was not asked
-	Left     int // tokens that the sequence may still emit; beyond MaxDepth+1 if a tree may not reach that far
-
-	// Backlog committed tokens are read by the source with the round's first ask, as far as it says
-	// so: what it costs to ask depends on them. Prefill is how long the passes over the prompt took, and over
-	// what was preempted or read again; Prefilled are their tokens.
-	Backlog   int
-	Prefill   time.Duration
-	Prefilled int
+	Pos      int     // sequence position of the root
+	MaxNodes int     // largest tree, root counted
+	MaxDepth int     // largest depth; 0 asks for the root alone, and in Observe says that the drafter was not asked
+	Left     int     // tokens that the sequence may still emit; beyond MaxDepth+1 if a tree may not reach that far
+	Least    float64 // probability of a path from which on its last node may be worth a row; a drafter may leave out others
 
 	// Live nodes [0,Live) may be accepted; the others are scored only. 0 means all.
 	Live int
@@ -253,7 +244,8 @@ type Drafter interface {
 	// draws only from c.
 	Grow(p *Proposal, rows []Row, c Chance) (ask []int, err error)
 	// Observe reports the verdict on a scored tree: of rounds, and of the chunks of the prompt
-	// as chains. Scores of a prompt chunk can be read only if the drafter harvests.
+	// as chains. Scores of a prompt chunk can be read only if the drafter harvests. Rounds that a controller made it sit out come
+	// as one chain with a MaxDepth of 0, before its next call or when it is closed; their rows are gone.
 	Observe(p Proposal, v Verdict, s Scores) error
 	// Traits says what else the drafter does; it always returns the same. The engine calls it
 	// once for every sequence, before Start.
@@ -263,51 +255,34 @@ type Drafter interface {
 // Traits are what a drafter does besides drafting. The zero value does nothing else.
 // A drafter that wraps others must account for all of their traits.
 type Traits struct {
-	// Harvest: it reads the target's rows of the prompt.
-	Harvest bool
-	// Keeps: it harvests, and may reuse what earlier sequences taught, so that the rows of a
-	// prefix that the target kept from one of them are not needed again.
-	Keeps bool
-	// Took is called with the cost of a round, after the Observe of every round, including those
-	// in which the drafter was not asked; the output must not depend on it.
-	Took func(Timing)
-	// Rest, if not nil, is called after Took and says how many rounds the drafter sits out: they are plain decoding, in which it is
-	// neither asked nor told anything. Before its next call of any kind, Rested tells it what they emitted and what its source took
-	// to keep that: tokens[0] is the root of the first of them, at position pos.
-	Rest   func() int
-	Rested func(pos int, tokens []int32, work time.Duration)
-	// Defers: it counts what a first ask costs because the source has much to read. Unless others
-	// need it, the source reads nothing of its sequence until it is asked.
-	Defers bool
-	// Origins name what nodes are drafted from, for benchmarks that count what each contributes:
-	// a chain from the context is "spine", and the nodes that a table of transitions adds are
-	// "branch". Origin is the index of the name of node n, which is not the root, in the tree
-	// that was proposed last; it is called before Observe.
-	Origins []string
-	Origin  func(n int) int
+	Harvest Harvest
+	Control Control
+	Origins Origins
 	// Finish, if not nil, may be called in place of the Grow that answers an ask: it ends the
 	// round's tree with what has been drafted so far.
 	Finish func(p *Proposal) error
-	// Idle, if not nil, has what ended sequences left to later ones of the same method.
-	Idle Releaser
 	// End, if not nil, is called once when a sequence that was started is closed, whether or not
 	// its output has ended. It is not called if the engine has given the drafter up.
 	End func()
 }
 
-// A Timing is what a round of one sequence cost. A pass that served several
-// sequences counts whole for each.
-type Timing struct {
-	Rows  int // of the target's pass, all sequences together
-	Nodes int // of these, this sequence's
-	Steps int // passes of the source that answered this sequence
-	Asked int // nodes that they answered it for
+// A Harvest says whether a drafter reads the target's rows of the prompt.
+type Harvest uint8
 
-	Experts  experts.Read  // that the target's pass read
-	Verify   time.Duration // the target's pass
-	Draft    time.Duration // the source's passes
-	Overhead time.Duration // trees, verdict, bookkeeping; not the request's Trace
-	Drafting time.Duration // of Overhead, what plain decoding has not: the drafter's own work, its last Took included, and what its source keeps
+// The ways.
+const (
+	Unread Harvest = iota // it does not
+	Once                  // it may reuse what earlier sequences taught: rows of a prefix that the target kept from one of them are not needed again
+	Anew                  // it reads all of them
+)
+
+// Origins name what nodes are drafted from, for benchmarks and controllers that tell apart what each contributes:
+// a chain from the context is "spine", and the nodes that a table of transitions adds are
+// "branch". Of is the index of the name of node n, which is not the root, in the tree
+// that was proposed last; nil: all are of the same.
+type Origins struct {
+	Names []string
+	Of    func(n int) int
 }
 
 // An Ask is what one sequence wants of a source: rows of nodes [From,Len) of
@@ -321,6 +296,15 @@ type Ask struct {
 	// Allow, if not nil, returns the tokens that may follow node n: bit i%64 of word i/64 is token i's,
 	// and tokens beyond its words may not; nil: all may. The slice is valid until the next call.
 	Allow func(n int) []uint64
+	// Without a Tree the source only reads up to Width of the tokens that were committed, and answers no row.
+}
+
+// Nodes is how many nodes the tree has, 0 if there is none.
+func (a *Ask) Nodes() int {
+	if a.Tree == nil {
+		return 0
+	}
+	return a.Tree.Len()
 }
 
 // A Source is a draft model with its own KV store: an EAGLE-style head or a
@@ -331,8 +315,8 @@ type Source interface {
 	Match(prompt []int32) int
 	Open(id SeqID, prompt []int32, keep int) error
 	// Rows answers all asks in one pass, in order: the rows of asks[0]'s nodes,
-	// then those of asks[1]'s. Committed tokens that have not run yet join the
-	// pass, so there may be work even without asks.
+	// then those of asks[1]'s. Committed tokens of the sequences that ask, which have not run yet, join the
+	// pass. Rows do not depend on when they do.
 	//
 	// Where an ask says what may follow, rows should hold nothing else: log probabilities are those
 	// among what may, the logits of all others are −∞, and a row is empty if nothing that may follow has
@@ -341,20 +325,9 @@ type Source interface {
 	// Commit takes the verdict on a scored tree, with the target's hidden states, before the
 	// target's next pass.
 	Commit(id SeqID, p Proposal, v Verdict, s Scores) error
-	Close(id SeqID)
-}
-
-// A Postponer is a source that can leave committed tokens unread until their sequence asks. Its rows
-// do not depend on when they are read.
-type Postponer interface {
-	Source
-	// Postpone says whether the tokens of sequences that ask nothing are left unread from now on.
-	Postpone(on bool)
-	// Backlog returns how many committed tokens of a sequence, its root included, are still to be
-	// read. They are with the sequence's next ask.
+	// Backlog returns how many committed tokens of a sequence, its root included, are still to be read. They are with its next ask.
 	Backlog(id SeqID) int
-	// Read returns how many committed tokens the last Rows has read.
-	Read() int
+	Close(id SeqID)
 }
 
 // A Verdict is the part of a proposal that the target keeps.

@@ -241,8 +241,7 @@ func (w *witness) Grow(p *infer.Proposal, rows []infer.Row, c infer.Chance) ([]i
 	return w.Drafter.Grow(p, rows, c)
 }
 
-// A drafter is told how deep a tree may be before the switch, which is less than what the sequence may still emit, and what was
-// read again counts among the tokens that ran before rounds.
+// A drafter is told how deep a tree may be before the switch, which is less than what the sequence may still emit.
 func TestWhatDraftersAreToldAtTheSwitch(t *testing.T) {
 	const at, prompt, most = 40, 30, 25
 	n := switching(t, at, 0)
@@ -255,15 +254,14 @@ func TestWhatDraftersAreToldAtTheSwitch(t *testing.T) {
 	}
 	long := 0
 	for _, p := range w.told {
-		left, depth, ran := prompt+most-p.Pos-1, prompt+most-p.Pos-2, prompt-1
+		left, depth := prompt+most-p.Pos-1, prompt+most-p.Pos-2
 		if p.Pos < at {
 			depth = min(depth, at-1-p.Pos)
 		} else {
-			ran += at
 			long++
 		}
-		if p.Left != left || p.MaxDepth != depth || p.Prefilled != ran {
-			t.Errorf("at position %d: %d left, depth %d, %d tokens ran before; want %d, %d, %d", p.Pos, p.Left, p.MaxDepth, p.Prefilled, left, depth, ran)
+		if p.Left != left || p.MaxDepth != depth {
+			t.Errorf("at position %d: %d left, depth %d; want %d, %d", p.Pos, p.Left, p.MaxDepth, left, depth)
 		}
 	}
 	if long == 0 || long == len(w.told) {

@@ -22,7 +22,9 @@ type reader struct {
 
 func (r *reader) Start([]int32) error { return r.start }
 
-func (r *reader) Traits() infer.Traits { return infer.Traits{Harvest: true, Keeps: r.keeps} }
+func (r *reader) Traits() infer.Traits {
+	return infer.Traits{Harvest: map[bool]infer.Harvest{false: infer.Anew, true: infer.Once}[r.keeps]}
+}
 
 func (r *reader) Observe(p infer.Proposal, v infer.Verdict, s infer.Scores) error {
 	for i, n := range v.Path {

@@ -17,54 +17,56 @@ import (
 
 // A Sequence is a request being decoded.
 type Sequence struct {
-	id       SeqID
-	req      Request
-	eos      []int32
-	maxLen   int
-	turn     int     // the target's Shape.Switch
-	tokens   []int32 // prompt and output; the last is the next root
-	prompt   int
-	done     int          // tokens in the target's KV store
-	seen     int          // tokens that the drafter has observed or will never see
-	chunked  int          // tokens that ran in chunks: of the prompt, and once more after every preemption
-	owner    prefix.Owner // of what it holds in the target and its source
-	out      bool         // it holds nothing in the target and its source, and has to begin again
-	reason   Reason
-	err      error
-	text     stop.Stream
-	stats    Stats
-	opened   time.Time
-	draft    *sequential
-	chance   keyed
-	scores   scores
-	prop     Proposal
-	root     tree.Tree // the tree that drafters are given
-	chain    tree.Tree // a chunk of the prompt
-	path     []int
-	ran      int // nodes of the work tree that the source has run
-	growing  bool
-	closed   bool
-	rest     resting
-	fits     kind   // of the last tree that the verifier accepted
-	traits   Traits // of the drafter
-	want     model.Want
-	timing   Timing        // of the round in progress
-	told     time.Time     // when its drafter was told the last timing,
-	late     time.Duration // and how long it took over that, which counts in the next one
-	bid      Bid           // the engine's budget's
-	trimmed  tree.Tree     // what it leaves of the draft
-	trimmedV []float64
-	at       []int     // by node of the draft: where it is in trimmed
-	begun    bool      // a round, which has no verdict yet
-	lost     error     // why the last round without drafts had none
-	plainly  error     // why the round in progress has no drafts
-	alone    error     // why the next round has none
-	forsaken bool      // no round has any more, because the source panicked
-	logged   []Logged  // of the output, if asked for
-	echoed   []Logged  // of the prompt but its first token, as far as it has run, if asked for
-	row      []float32 // a row of logits
-	draws    []compute.Draw
-	ender    Ender // the processor, if it is one
+	id         SeqID
+	req        Request
+	eos        []int32
+	maxLen     int
+	turn       int     // the target's Shape.Switch
+	tokens     []int32 // prompt and output; the last is the next root
+	prompt     int
+	done       int          // tokens in the target's KV store
+	seen       int          // tokens that the drafter has observed or will never see
+	owner      prefix.Owner // of what it holds in the target and its source
+	out        bool         // it holds nothing in the target and its source, and has to begin again
+	reason     Reason
+	err        error
+	text       stop.Stream
+	stats      Stats
+	opened     time.Time
+	draft      *sequential
+	chance     keyed
+	scores     scores
+	prop       Proposal
+	root       tree.Tree // the tree that drafters are given
+	chain      tree.Tree // a chunk of the prompt
+	path       []int
+	ran        int // nodes of the work tree that the source has run
+	growing    bool
+	closed     bool
+	fits       kind   // of the last tree that the verifier accepted
+	traits     Traits // of the drafter
+	want       model.Want
+	nodes      int       // of the round's tree
+	steps      int       // passes of the source in the round
+	bid        Bid       // the engine's controller's
+	bids       bool      // it decides in this round
+	sits       bool      // its drafter sits it out
+	missed     int       // tokens of such rounds, of which the drafter has not been told,
+	missedFrom int       // and the place of the root of the first
+	asleep     tree.Tree // these tokens
+	trimmed    tree.Tree // what the controller leaves of the draft
+	trimmedV   []float64
+	at         []int     // by node of the draft: where it is in trimmed
+	begun      bool      // a round, which has no verdict yet
+	lost       error     // why the last round without drafts had none
+	plainly    error     // why the round in progress has no drafts
+	alone      error     // why the next round has none
+	forsaken   bool      // no round has any more, because the source panicked
+	logged     []Logged  // of the output, if asked for
+	echoed     []Logged  // of the prompt but its first token, as far as it has run, if asked for
+	row        []float32 // a row of logits
+	draws      []compute.Draw
+	ender      Ender // the processor, if it is one
 }
 
 // A kind is the property of a tree that decides whether a verifier fits it.
@@ -138,7 +140,7 @@ func (s *Sequence) prefilling() bool { return s.done < len(s.tokens)-1 }
 func (s *Sequence) Pending() int { return len(s.tokens) - 1 - s.done }
 
 // Tree returns the number of nodes of the last draft tree, root counted.
-func (s *Sequence) Tree() int { return max(1, s.timing.Nodes) }
+func (s *Sequence) Tree() int { return max(1, s.nodes) }
 
 // Preempted reports whether the sequence holds nothing in the target and its source, so that the
 // next step that it is part of begins to compute all of it again.
@@ -157,8 +159,13 @@ func (s *Sequence) outgrown() bool {
 	return s.turn > 0 && len(s.tokens) > s.turn && !s.owner.Long && !s.out && s.reason == ""
 }
 
-// nodes returns the bound on the sequence's trees.
-func (s *Sequence) nodes(most int) int {
+// left returns how many tokens the output may still have.
+func (s *Sequence) left() int {
+	return min(s.req.MaxTokens-(len(s.tokens)-s.prompt), s.maxLen-len(s.tokens))
+}
+
+// mostNodes returns the bound on the sequence's trees.
+func (s *Sequence) mostNodes(most int) int {
 	if n := s.req.MaxNodes; n > 0 {
 		return min(n, most)
 	}
@@ -167,14 +174,13 @@ func (s *Sequence) nodes(most int) int {
 
 // beginRound creates an empty proposal and calls the drafter for the first time.
 func (s *Sequence) beginRound(maxNodes int) {
-	left := min(s.req.MaxTokens-(len(s.tokens)-s.prompt), s.maxLen-len(s.tokens))
-	if s.bid.Most > 0 {
+	left := s.left()
+	if s.bids {
 		maxNodes = min(maxNodes, max(s.bid.Most, 2))
 	}
 	s.root.Reset(s.tokens[len(s.tokens)-1], maxNodes)
 	s.prop = Proposal{Tree: &s.root, Pos: len(s.tokens) - 1, MaxNodes: maxNodes}
 	s.ran, s.growing = 0, false
-	s.rest.now = s.rest.left > 0
 	// A round that is begun again draws the same numbers again.
 	if s.begun {
 		s.draft.rewind()
@@ -189,16 +195,16 @@ func (s *Sequence) beginRound(maxNodes int) {
 	if at := len(s.tokens); at <= s.turn {
 		depth = min(depth, s.turn-at) // deeper nodes would be those of a long text, and their ancestors of a short one
 	}
-	if s.req.Drafter == nil || depth < 1 || maxNodes < 2 || s.rest.now {
+	if s.req.Drafter == nil || depth < 1 || maxNodes < 2 {
 		return
 	}
-	if s.bid.Most == 1 {
-		s.plainly = ErrBudget
+	if s.sits || s.bids && s.bid.Most == 1 {
+		s.plainly = s.spared()
 		return
 	}
-	s.prop.MaxDepth, s.prop.Left, s.prop.Prefill, s.prop.Prefilled = depth, left, s.stats.Prefill, s.chunked
-	if s.traits.Defers {
-		s.prop.Backlog = s.backlog()
+	s.prop.MaxDepth, s.prop.Left = depth, left
+	if s.bids {
+		s.prop.Least = s.bid.Least
 	}
 	s.grow(nil)
 }
@@ -213,7 +219,7 @@ func (s *Sequence) plain(err error) {
 // forsake makes all further rounds plain decoding, because the source is broken.
 func (s *Sequence) forsake(err error) {
 	s.forsaken = s.forsaken || s.req.Drafter != nil
-	s.req.Drafter, s.req.Source, s.traits, s.lost, s.rest = nil, nil, Traits{}, err, resting{}
+	s.req.Drafter, s.req.Source, s.traits, s.lost, s.missed = nil, nil, Traits{}, err, 0
 }
 
 // Undrafted returns why the last round that was to have drafts had none: the source failed, the KV
@@ -348,7 +354,6 @@ func (s *Sequence) keepChunk(e *Engine, rows Rows) {
 	v := Verdict{Path: s.path, Next: s.tokens[s.done+n]}
 	s.keep(e, p, v, rows, s.tokens[:s.done+1])
 	s.done += n
-	s.chunked += n
 	s.seen = max(s.seen, s.done)
 }
 
@@ -357,13 +362,13 @@ func (s *Sequence) keepChunk(e *Engine, rows Rows) {
 func (s *Sequence) keep(e *Engine, p Proposal, v Verdict, rows Rows, tokens []int32) {
 	if s.req.Drafter != nil {
 		var start time.Time
-		if s.traits.Took != nil {
+		if s.bids {
 			start = e.now()
 		}
 		// The drafter may ask for rows off the path. Their context must not overwrite the
 		// tokens that follow.
 		s.scores.begin(rows, p.Tree, tokens[:len(tokens):len(tokens)])
-		if s.done >= s.seen && !s.rest.now {
+		if s.done >= s.seen && !s.sits {
 			if err := s.callObserve(&p, v); err != nil {
 				s.fail(panics.Named("observe", err))
 			}
@@ -373,8 +378,8 @@ func (s *Sequence) keep(e *Engine, p Proposal, v Verdict, rows Rows, tokens []in
 				s.fail(panics.Named("commit to the draft source", err))
 			}
 		}
-		if s.traits.Took != nil { // who is told, and may have been forsaken meanwhile
-			s.timing.Drafting += e.now().Sub(start)
+		if s.bids {
+			s.bid.Work += e.now().Sub(start)
 		}
 	}
 	if err := e.commit(s.id, v.Path); err != nil {
@@ -382,8 +387,8 @@ func (s *Sequence) keep(e *Engine, p Proposal, v Verdict, rows Rows, tokens []in
 	}
 }
 
-// finishRound verifies a scored proposal, commits what is kept and emits it, from start on.
-func (s *Sequence) finishRound(e *Engine, rows Rows, start time.Time) {
+// finishRound verifies a scored proposal, commits what is kept and emits it.
+func (s *Sequence) finishRound(e *Engine, rows Rows) {
 	s.scores.begin(rows, s.prop.Tree, s.tokens)
 	s.chance.begin(s.prop.Pos)
 	s.begun, s.alone = false, nil
@@ -429,24 +434,22 @@ func (s *Sequence) finishRound(e *Engine, rows Rows, start time.Time) {
 		}
 	}
 	kept := len(s.tokens) - first
-	if e.Budget != nil {
-		e.Budget.Learn(&s.bid, s.tokens[first:len(s.tokens):len(s.tokens)])
-	}
+	s.bid.Tokens = s.tokens[first:len(s.tokens):len(s.tokens)]
 	s.stats.Round(s.prop.Tree, s.prop.LiveNodes(), v.Path, kept)
 	s.log(rows, v.Path, s.tokens[first:])
 	var untraced error
 	if s.req.Trace != nil {
 		// As in keep, reading must not overwrite the tokens that follow.
 		s.scores.begin(rows, s.prop.Tree, s.tokens[:first:first])
-		begin := e.now()
 		untraced = s.callTrace(Round{Proposal: &s.prop, Scores: &s.scores, Verdict: v, Kept: kept})
-		start = start.Add(e.now().Sub(begin))
 		if s.closed {
 			return // by Trace: the drafter and the source are no longer the sequence's
 		}
 	}
 	v.Path, v.Next = v.Path[:kept], s.tokens[len(s.tokens)-1]
-	s.keep(e, s.prop, v, rows, s.tokens[:first])
+	if s.keep(e, s.prop, v, rows, s.tokens[:first]); s.sits && s.req.Drafter != nil {
+		s.miss(kept)
+	}
 	if s.reason != "" {
 		return
 	}
@@ -461,15 +464,6 @@ func (s *Sequence) finishRound(e *Engine, rows Rows, start time.Time) {
 		if err := s.callEnd(reason == Stop); err != nil {
 			s.reason, s.err = Failed, err
 			return
-		}
-	}
-	if s.rest.now {
-		s.rested(kept)
-	} else if s.traits.Took != nil {
-		s.told = e.now()
-		s.timing.Overhead += s.told.Sub(start)
-		if err := s.callTook(s.timing); err != nil {
-			s.reason, s.err = Failed, err
 		}
 	}
 }

@@ -7,7 +7,6 @@ import (
 	"slices"
 	"time"
 
-	"talf/infer/experts"
 	"talf/infer/share"
 	"talf/model"
 )
@@ -23,7 +22,16 @@ type Pass struct {
 	Took    time.Duration // all of the step
 	Delayed int           // sequences whose prompts had to wait because the KV pool was full
 	Dropped int           // sequences preempted
-	Experts experts.Read  // that the target's pass read
+	Tokens  int           // put out
+	Drafted int           // trees with more than their root
+	Drafts  []DraftPass   // of sources, valid until the next step
+}
+
+// A DraftPass is a pass of a source.
+type DraftPass struct {
+	Source Source
+	Rows   int
+	Took   time.Duration
 }
 
 // LastPass returns what the last step did. It is zero if the step failed or had nothing to do.
@@ -48,12 +56,12 @@ func (e *Engine) Step(ctx context.Context, seqs []*Sequence) error {
 	begin := e.now()
 	e.pass = Pass{}
 	e.reopen(seqs)
-	var pass Pass
+	pass := Pass{Drafts: e.drafts[:0]}
 	var err error
 	if pass.Draft, err = e.draftAll(ctx, seqs, &pass); err != nil {
 		return fmt.Errorf("draft: %w", err)
 	}
-	if e.Budget != nil {
+	if e.Control != nil {
 		e.cut(seqs)
 	}
 	e.fill(seqs)
@@ -77,7 +85,6 @@ func (e *Engine) Step(ctx context.Context, seqs []*Sequence) error {
 	now := e.now()
 	pass.Verify = now.Sub(start)
 	pass.Rows = e.rows()
-	pass.Experts = experts.Last(e.Target)
 	for i, s := range e.owners {
 		if s.reason != "" {
 			continue // cancelled by another's Trace
@@ -96,13 +103,14 @@ func (e *Engine) Step(ctx context.Context, seqs []*Sequence) error {
 		pass.Trees++
 		s.stats.Draft += pass.Draft
 		s.stats.Verify += pass.Verify
-		s.timing.Rows, s.timing.Nodes, s.timing.Verify, s.timing.Experts = pass.Rows, e.jobs[i].Tree.Len(), pass.Verify, pass.Experts
-		s.finishRound(e, rows[i], now)
+		if s.nodes = e.jobs[i].Tree.Len(); s.nodes > 1 {
+			pass.Drafted++
+		}
+		before := len(s.tokens)
+		s.finishRound(e, rows[i])
+		pass.Tokens += len(s.tokens) - before
 		now = e.now()
 		took := now.Sub(begin)
-		if s.told != (time.Time{}) {
-			s.late, s.told = now.Sub(s.told), time.Time{}
-		}
 		s.stats.Decode += took
 		s.stats.Overhead += took - pass.Draft - pass.Verify
 		if s.stats.TTFT == 0 && s.stats.Tokens > 0 {
@@ -110,9 +118,9 @@ func (e *Engine) Step(ctx context.Context, seqs []*Sequence) error {
 		}
 	}
 	pass.Took = now.Sub(begin)
-	e.pass = pass
-	if e.Budget != nil {
-		e.Budget.End(&e.pass)
+	e.pass, e.drafts = pass, pass.Drafts
+	if e.Control != nil {
+		e.learn(seqs)
 	}
 	return nil
 }
@@ -240,90 +248,59 @@ func (e *Engine) makeRoom(seqs []*Sequence, full error, pass *Pass) {
 // draftAll grows the proposals of all sequences, level by level. Each level is one pass
 // of each source for all sequences that ask it. It returns the time spent in these
 // passes.
-func (e *Engine) draftAll(ctx context.Context, seqs []*Sequence, pass *Pass) (time.Duration, error) {
-	for i := range e.sources {
-		e.sources[i].used = false
-	}
-	if e.Budget != nil {
-		e.bid(seqs)
-	}
-	var start time.Time // of what follows, if it is known
+func (e *Engine) draftAll(ctx context.Context, seqs []*Sequence, pass *Pass) (spent time.Duration, err error) {
 	for _, s := range seqs {
 		if err := e.brokenErr(s.req.Source); err != nil {
 			s.forsake(err)
 		}
+	}
+	e.bid(seqs)
+	for _, s := range seqs {
 		if s.reason == "" && !s.prefilling() {
-			begin := e.now()
-			s.beginRound(s.nodes(e.Config.MaxNodes))
-			start = e.now()
-			took := start.Sub(begin) + s.late
-			s.timing, s.late = Timing{Overhead: took, Drafting: took}, 0
-		}
-		if s.req.Source != nil {
-			e.asksOf(s.req.Source)
+			if s.nodes, s.steps = 0, 0; s.bids {
+				begin := e.now()
+				s.beginRound(s.mostNodes(e.Config.MaxNodes))
+				s.bid.Work = e.now().Sub(begin)
+			} else {
+				s.beginRound(s.mostNodes(e.Config.MaxNodes))
+			}
 		}
 	}
-	var spent time.Duration
-	for {
+	for level := 0; ; level++ {
 		for i := range e.sources {
 			q := &e.sources[i]
-			q.asks, q.owners = q.asks[:0], q.owners[:0]
+			q.asks, q.owners, q.backlog, q.reads = q.asks[:0], q.owners[:0], q.backlog[:0], q.reads[:0]
 		}
 		asked := false
 		for _, s := range seqs {
 			if s.reason != "" || !s.growing {
 				continue
 			}
-			w := s.prop.work()
+			w, waits := s.prop.work(), 0
+			if s.ran == 0 && e.Control != nil {
+				waits = s.backlog()
+			}
 			q := e.asksOf(s.req.Source)
 			q.asks = append(q.asks, Ask{ID: s.id, Tree: w, From: s.ran, Width: s.prop.Width, Full: s.prop.Full, Allow: s.allow()})
-			q.owners = append(q.owners, s)
+			q.owners, q.backlog = append(q.owners, s), append(q.backlog, waits)
 			asked = true
 		}
-		if e.Budget != nil {
-			for i := range e.sources {
-				if q := &e.sources[i]; len(q.asks) > 0 {
-					e.ration(q)
-				}
-			}
-			start = time.Time{}
+		if level == 0 {
+			e.readAhead(seqs)
 		}
 		for i := range e.sources {
 			q := &e.sources[i]
-			if len(q.asks) == 0 && (asked || q.used || !e.unread(q, seqs)) {
+			if len(q.asks) > 0 {
+				e.ration(q)
+			}
+			if len(q.asks)+len(q.reads) == 0 {
 				continue
 			}
-			if start.IsZero() {
-				start = e.now()
-			}
-			q.used, q.read, q.later = true, 0, e.postpones(q.source, seqs)
-			// Without asks this runs the prompt chunks that were committed last.
-			rows, err := e.ask(ctx, q, seqs, pass)
+			took, err := e.draftPass(ctx, q, seqs, pass)
 			if err != nil {
 				return 0, err
 			}
-			q.behind = !asked && q.read > 0
-			answered := e.now()
-			took := answered.Sub(start)
 			spent += took
-			pass.Passes++
-			if e.Budget != nil && len(q.owners) > 0 {
-				e.asked(q, took)
-			}
-			for _, s := range q.owners {
-				n := s.prop.work().Len() - s.ran
-				s.ran += n
-				s.grow(rows[:n:n])
-				rows = rows[n:]
-				start, answered = answered, e.now()
-				grown := answered.Sub(start)
-				s.timing.Steps++
-				s.timing.Asked += n
-				s.timing.Draft += took
-				s.timing.Overhead += grown
-				s.timing.Drafting += grown
-			}
-			start = answered
 		}
 		if !asked {
 			break
@@ -334,4 +311,30 @@ func (e *Engine) draftAll(ctx context.Context, seqs []*Sequence, pass *Pass) (ti
 		return !slices.ContainsFunc(seqs, func(s *Sequence) bool { return s.req.Source == q.source })
 	})
 	return spent, nil
+}
+
+// draftPass runs a pass of a source and gives its rows to those who asked.
+func (e *Engine) draftPass(ctx context.Context, q *sourceAsks, seqs []*Sequence, pass *Pass) (took time.Duration, err error) {
+	size, start := q.size(), e.now()
+	rows, err := e.ask(ctx, q, seqs, pass)
+	if err != nil {
+		return 0, err
+	}
+	took = e.now().Sub(start)
+	pass.Passes++
+	pass.Drafts = append(pass.Drafts, DraftPass{q.source, size, took})
+	for _, s := range q.owners {
+		n := s.prop.work().Len() - s.ran
+		s.ran += n
+		s.steps++
+		if start = (time.Time{}); s.bids {
+			start = e.now()
+		}
+		s.grow(rows[:n:n])
+		if s.bids {
+			s.bid.Work += e.now().Sub(start)
+		}
+		rows = rows[n:]
+	}
+	return took, nil
 }

@@ -7,7 +7,6 @@ import (
 	"slices"
 
 	"talf/compute"
-	"talf/infer/experts"
 	"talf/infer/prefix"
 	"talf/model"
 )
@@ -24,7 +23,6 @@ type ModelTarget struct {
 	outs []modelRows
 	tops []passTop
 	one  [1]int32 // of Argmax
-	read experts.Meter
 }
 
 // A passTop holds the k most likely tokens of every row of a pass. A drafter that
@@ -99,9 +97,6 @@ func CommonPrefix(a, b []int32) int {
 	return n
 }
 
-// Experts returns what the last pass read of a mixture.
-func (t *ModelTarget) Experts() experts.Read { return t.read.Experts() }
-
 // Open starts a sequence.
 func (t *ModelTarget) Open(id SeqID, prompt []int32, keep int) error {
 	return t.OpenOf(id, prefix.Owner{Long: t.m.Spec().Long(len(prompt))}, prompt, keep)
@@ -146,7 +141,6 @@ func (t *ModelTarget) Score(ctx context.Context, jobs []Job) ([]Rows, error) {
 	for i := range t.tops {
 		t.tops[i].done, t.tops[i].sure = false, false
 	}
-	t.read.Begin(t.m)
 	out, err := t.m.Forward(ctx, t.segs)
 	for errors.Is(err, model.ErrKVFull) && t.kept.Evict() {
 		out, err = t.m.Forward(ctx, t.segs)
@@ -157,7 +151,6 @@ func (t *ModelTarget) Score(ctx context.Context, jobs []Job) ([]Rows, error) {
 		}
 		return nil, err
 	}
-	t.read.End(t.m)
 	t.outs = slices.Grow(t.outs[:0], len(jobs))[:len(jobs)]
 	for i := range jobs {
 		t.outs[i] = modelRows{t: t, out: out, seg: i}

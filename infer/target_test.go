@@ -6,11 +6,8 @@ import (
 	"slices"
 	"testing"
 
-	"talf/compute/cpu"
 	"talf/infer"
-	"talf/infer/experts"
 	"talf/model"
-	"talf/model/modeltest"
 	"talf/tree"
 )
 
@@ -86,66 +83,5 @@ func TestLikelyTokensAreOfTheLastPass(t *testing.T) {
 		if err := target.Commit(1, []int{0}); err != nil {
 			t.Fatal(err)
 		}
-	}
-}
-
-// Every pass says how many experts it has read, not counting those of the passes before it.
-func TestPassesSayHowManyExpertsTheyRead(t *testing.T) {
-	dev, err := cpu.New(cpu.Default())
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer dev.Close()
-	m, err := model.Load(modeltest.Random(t, modeltest.Of("qwen3_moe"), 1), dev, model.Default())
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer m.Close()
-	target := infer.NewTarget(m, 0)
-	if err := target.Open(1, []int32{1}, 0); err != nil {
-		t.Fatal(err)
-	}
-	defer target.Close(1)
-	score := func(rows int) experts.Read {
-		tr := tree.New(1, rows)
-		for token := range int32(rows - 1) {
-			tr.Add(0, 2+token)
-		}
-		if _, err := target.Score(t.Context(), []infer.Job{{ID: 1, Tree: tr, Want: model.WantAll}}); err != nil {
-			t.Fatal(err)
-		}
-		return experts.Last(target)
-	}
-	spec := m.Spec()
-	mix, sparse := spec.Mixture, 0
-	for i := range spec.Layers {
-		if mix.Sparse(i) {
-			sparse++
-		}
-	}
-	one, many := score(1), score(12)
-	if again := score(1); again != one {
-		t.Errorf("a pass of one row read %+v, and later %+v", one, again)
-	}
-	if one.Of != mix.Experts || one.Top != mix.Top || one.Layers != sparse || one.Distinct != mix.Top*sparse {
-		t.Errorf("a pass of one row read %+v, want %d of %d experts in each of %d layers", one, mix.Top, mix.Experts, sparse)
-	}
-	if all := one.Share * float64(one.Distinct); !(all > 0 && all < 1) {
-		t.Errorf("its experts are %v of the weights that it read", all)
-	}
-	if many.Distinct <= one.Distinct || many.Distinct > mix.Experts*sparse {
-		t.Errorf("a pass of 12 rows read %d experts, want more than %d and at most %d", many.Distinct, one.Distinct, mix.Experts*sparse)
-	}
-	n := newNets(t, 1, 1)
-	dense := infer.NewTarget(n.target, 0)
-	if err := dense.Open(1, []int32{1}, 0); err != nil {
-		t.Fatal(err)
-	}
-	defer dense.Close(1)
-	if _, err := dense.Score(t.Context(), []infer.Job{{ID: 1, Tree: tree.New(1, 1), Want: model.WantAll}}); err != nil {
-		t.Fatal(err)
-	}
-	if got := experts.Last(dense); got != (experts.Read{}) {
-		t.Errorf("a model without experts read %+v", got)
 	}
 }

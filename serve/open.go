@@ -38,7 +38,6 @@ type Running struct {
 	server *Server
 	engine *Engine
 	loop   *loop.Loop
-	source infer.Source // nil if there is none
 }
 
 // Open makes a server of a model.
@@ -71,11 +70,8 @@ func Open(p Parts) (*Running, error) {
 	if err != nil {
 		return nil, errors.Join(err, l.Close(), e.Close())
 	}
-	return &Running{server: s, engine: e, loop: l, source: p.Source}, nil
+	return &Running{server: s, engine: e, loop: l}, nil
 }
-
-// calibration is how long a server measures its model before it listens, but for the last pass.
-const calibration = time.Second
 
 // Run serves until ctx ends, as Server.Run does, and closes all but the parts. The log has the
 // address; told, unless it is nil, is called with it, too.
@@ -90,10 +86,6 @@ func (r *Running) Run(ctx context.Context, l *Listener, told func(address string
 		if told != nil {
 			told(address)
 		}
-	}
-	l.Tell("measuring", 0, 0)
-	if err := r.loop.Calibrate(ctx, r.source, calibration); err != nil {
-		return errors.Join(err, r.loop.Close(), r.engine.Close())
 	}
 	// The loop outlives ctx: requests end while the server stops. Without the loop there is no
 	// server.

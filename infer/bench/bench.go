@@ -154,8 +154,7 @@ type Config struct {
 	// target.
 	Format     constrain.Format
 	Constraint *constrain.Constraint
-	Tokenizer  string           // hash that files of token ids must carry; empty accepts any
-	Constants  *draft.Constants // in place of the fitted ones, to fit them; nil: those
+	Tokenizer  string // hash that files of token ids must carry; empty accepts any
 	// Check fails the run if an output that should be plain decoding's differs from it.
 	Check bool
 	// Parts runs the passes of every decoding again, one model at a time, and keeps both times:
@@ -283,7 +282,7 @@ func (c *Config) options(m *Method, t float64) decode.Options {
 // if it is not known yet.
 func (c *Config) Open(m *Method, t float64, vocab int) (*draft.Maker, error) {
 	opt := c.options(m, t)
-	mk, _, err := opt.Open(draft.Env{Vocab: vocab, Tokenizer: c.Tokenizer, Source: m.Source != nil, Constants: c.Constants})
+	mk, _, err := opt.Open(draft.Env{Vocab: vocab, Tokenizer: c.Tokenizer, Source: m.Source != nil})
 	return mk, err
 }
 
@@ -579,6 +578,7 @@ func decodePrompt(ctx context.Context, e *infer.Engine, c *Config, m *Method, mk
 	if err != nil {
 		return err
 	}
+	e.Control = engine.Control // what it has learnt is for all answers
 	s, err := l.Answer(ctx, req, emit)
 	if err == nil {
 		err = s.Undrafted() // what was measured is not the method

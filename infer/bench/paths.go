@@ -42,10 +42,10 @@ type Paths struct {
 
 // newPaths returns counts for a drafter that labels its nodes, nil for others.
 func newPaths(t infer.Traits) *Paths {
-	if t.Origin == nil {
+	o := t.Origins.Names
+	if t.Origins.Of == nil {
 		return nil
 	}
-	o := t.Origins
 	return &Paths{Origins: o, Drafted: make([]int, len(o)), Reached: make([]int, len(o)), Kept: make([]int, len(o)), Kinds: map[string]int{}}
 }
 
@@ -144,7 +144,7 @@ func watch(v infer.Verifier, d infer.Drafter) *watched {
 	w := &watched{Verifier: v}
 	if d != nil {
 		t := d.Traits()
-		w.paths, w.origin = newPaths(t), t.Origin
+		w.paths, w.origin = newPaths(t), t.Origins.Of
 	}
 	return w
 }

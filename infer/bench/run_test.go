@@ -233,7 +233,7 @@ type labelled struct {
 }
 
 func (l *labelled) Traits() infer.Traits {
-	return infer.Traits{Origins: []string{bench.Spine, bench.Branch}, Origin: func(n int) int { return (n + 1) % 2 }}
+	return infer.Traits{Origins: infer.Origins{Names: []string{bench.Spine, bench.Branch}, Of: func(n int) int { return (n + 1) % 2 }}}
 }
 
 func (l *labelled) Start(prompt []int32) error {

@@ -13,7 +13,6 @@ import (
 	"talf/infer"
 	"talf/infer/constrain"
 	"talf/infer/draft"
-	"talf/infer/draft/chooser"
 	"talf/infer/draft/drafttest"
 	"talf/infer/lookup/datastore"
 	"talf/infer/verify"
@@ -467,12 +466,12 @@ func TestNoNodeOfWhatAutoComparesIsSpentOnWhatCannotCome(t *testing.T) {
 			t.Fatal(err)
 		}
 		seen := &watcher{}
-		auto := chooser.New([]chooser.Candidate{{Name: spec, New: func() infer.Drafter {
+		both := draft.Union([]draft.Candidate{{Name: spec, New: func() infer.Drafter {
 			seen.Drafter = mk.New()
 			return &grown{seen}
-		}}}, false)
+		}}})
 		s, err := e.Generate(t.Context(), infer.Request{
-			Prompt: prompt, MaxTokens: 90, Verifier: new(verify.Greedy), Processor: own[0], Drafter: own[0].Draft(auto(), true),
+			Prompt: prompt, MaxTokens: 90, Verifier: new(verify.Greedy), Processor: own[0], Drafter: own[0].Draft(both(), true),
 		})
 		if err != nil {
 			t.Fatal(err)
@@ -696,7 +695,7 @@ func TestTreesGoOnBelowWhatHasToCome(t *testing.T) {
 		}
 		below := false
 		req.Drafter = proc.Draft(d, true)
-		origin, names := req.Drafter.Traits().Origin, req.Drafter.Traits().Origins
+		origin, names := req.Drafter.Traits().Origins.Of, req.Drafter.Traits().Origins.Names
 		req.Trace = func(r infer.Round) error {
 			tr := r.Proposal.Tree
 			if x.chain != nil && !r.Proposal.Chain() {

@@ -1,7 +1,7 @@
 package draft
 
 import (
-	"talf/infer/draft/grow"
+	"talf/infer"
 	"talf/infer/draft/search"
 	"talf/infer/draft/shape"
 	"talf/internal/spec"
@@ -31,15 +31,17 @@ func openBeam(v spec.Values, e Env) (Maker, error) {
 	if err != nil {
 		return Maker{}, err
 	}
-	c := search.BeamConfig{N: grow.MostNodes, K: v.Int("k")}
-	p := grow.Pace{Stop: v.Is("depth", "auto"), Always: e.Unpaused}
-	if p.Stop {
-		c.Depth, p.Th = min(mostLevels, search.MostLevels(c.K)), search.DefaultSALF().Th
+	c := search.BeamConfig{N: mostNodes, K: v.Int("k")}
+	control := infer.WhenShared
+	if v.Is("depth", "auto") {
+		c.Depth, control = min(mostLevels, search.MostLevels(c.K)), infer.Always
 	} else {
 		c.Depth = v.Int("depth")
 	}
-	if !v.Is("N", "auto") {
-		c.N, p.N = v.Int("N"), v.Int("N")
+	if v.Is("N", "auto") {
+		control = infer.Always
+	} else {
+		c.N = v.Int("N")
 	}
-	return paced(p, func() (grow.Paceable, error) { return search.NewBeam(c) })
+	return searching(control, func() (limited, error) { return search.NewBeam(c) })
 }

@@ -2,8 +2,6 @@ package draft
 
 import (
 	"math"
-
-	"talf/infer/draft/constants"
 )
 
 // An origin is the source of one of fuse's candidates.
@@ -49,7 +47,7 @@ type evidence struct {
 // as in compressors (Mahoney 2005). On six sets of prompts, both the maximum of the calibrated
 // estimates and their noisy-or led to fewer accepted tokens.
 type calibration struct {
-	constants.Fuse
+	fuseConstants
 	cells [int(origins) * depthClasses * rankClasses * bins]cell
 	mix   [patterns]mixer
 }
@@ -86,7 +84,7 @@ func (c *calibration) evidence(o origin, depth, rank int, q float64) evidence {
 	odds := logit(q)
 	i := cellOf(o, depth, rank, odds)
 	if x := &c.cells[i]; x.tried > 0 {
-		p := (float64(x.kept) + c.Shrink*q) / (float64(x.tried) + c.Shrink)
+		p := (float64(x.kept) + c.shrink*q) / (float64(x.tried) + c.shrink)
 		odds = logit(min(max(p, lowest), highest))
 	}
 	return evidence{odds: float32(odds), cell: i}
@@ -122,9 +120,9 @@ func (c *calibration) mixer(ev *[origins]evidence, know uint8) (*mixer, float64)
 		for o := range m.weight {
 			m.weight[o] = firstWeights[agree]
 		}
-		m.bias = -float32(c.Dissent) * float32(absent)
+		m.bias = -float32(c.dissent) * float32(absent)
 		if agree > 1 {
-			m.bias += float32(c.Agree)
+			m.bias += float32(c.agree)
 		}
 	}
 	return m, float64(m.bias)
@@ -148,13 +146,13 @@ func (c *calibration) learn(ev *[origins]evidence, know uint8, kept bool) {
 		if e.cell < 0 {
 			continue
 		}
-		m.weight[o] += float32(c.Rate * err * float64(e.odds))
+		m.weight[o] += float32(c.rate * err * float64(e.odds))
 		x := &c.cells[e.cell]
-		if float64(x.tried) >= c.Memory {
+		if float64(x.tried) >= c.memory {
 			x.tried, x.kept = x.tried/2, x.kept/2
 		}
 		x.tried++
 		x.kept += float32(y)
 	}
-	m.bias += float32(c.Rate * err)
+	m.bias += float32(c.rate * err)
 }

@@ -4,8 +4,6 @@ import (
 	"math"
 	"math/rand/v2"
 	"testing"
-
-	"talf/infer/draft/constants"
 )
 
 func evidences() (ev [origins]evidence) {
@@ -16,7 +14,7 @@ func evidences() (ev [origins]evidence) {
 }
 
 func TestASourceIsBelievedUntilThereIsEvidence(t *testing.T) {
-	c := &calibration{Fuse: constants.Fitted().Fuse}
+	c := &calibration{fuseConstants: fitted}
 	for _, q := range []float64{0.001, 0.1, 0.5, 0.9, 0.99} {
 		ev := evidences()
 		ev[fromHead] = c.evidence(fromHead, 1, 0, q)
@@ -29,7 +27,7 @@ func TestASourceIsBelievedUntilThereIsEvidence(t *testing.T) {
 // A source with wrong estimates is corrected at the depth and rank where they are wrong; the
 // agreement of two sources gets the weight that it proves to deserve.
 func TestCalibrationApproachesWhatVerdictsSay(t *testing.T) {
-	c := &calibration{Fuse: constants.Fitted().Fuse}
+	c := &calibration{fuseConstants: fitted}
 	rng := rand.New(rand.NewPCG(1, 1))
 	estimate := func(both bool) float64 {
 		ev := evidences()

@@ -6,7 +6,6 @@ import (
 	"fmt"
 
 	"talf/infer"
-	"talf/infer/draft/constants"
 	"talf/internal/spec"
 	"talf/tree"
 )
@@ -27,19 +26,6 @@ type Env struct {
 	Temperature float64 // at which children are drawn, if they are drawn at random
 	Tokenizer   string  // hash that a file of token ids must carry; empty accepts any
 	Source      bool    // there is a draft model to ask
-	Unpaused    bool    // methods that follow costs draft in every round: another judges whether that pays
-	// Constants are in place of the fitted ones; nil: those.
-	Constants *Constants
-}
-
-// Constants are the fitted constants of methods.
-type Constants = constants.Set
-
-func (e Env) constants() *constants.Set {
-	if e.Constants != nil {
-		return e.Constants
-	}
-	return constants.Fitted()
 }
 
 // A Maker makes the drafters of one specification. What they share, such as a file, is opened

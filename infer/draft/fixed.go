@@ -1,7 +1,7 @@
 package draft
 
 import (
-	"talf/infer/draft/grow"
+	"talf/infer"
 	"talf/infer/draft/search"
 	"talf/infer/draft/shape"
 	"talf/internal/spec"
@@ -21,7 +21,7 @@ func fixedMethod() Method {
 		Source: true,
 		Open: func(v spec.Values, _ Env) (Maker, error) {
 			c := search.FixedTree(v.Int("N"), v.Int("D"), v.Int("B"), v.Float("tau"))
-			return searching(func() (grow.Search, error) { return search.NewDynaTree(c) })
+			return searching(infer.WhenShared, func() (limited, error) { return search.NewDynaTree(c) })
 		},
 	}
 }

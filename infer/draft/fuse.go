@@ -7,7 +7,6 @@ import (
 	"sync"
 
 	"talf/infer"
-	"talf/infer/draft/constants"
 	"talf/infer/draft/memory"
 	"talf/infer/draft/shape"
 	"talf/infer/lookup"
@@ -24,7 +23,7 @@ func fuseMethod() Method {
 			Params: []spec.Param{
 				nodesParam(60),
 				spec.Int("B", 10, 1, shape.MaxRank+1, "nodes that the draft model is asked for per round"),
-				spec.Float("th", constants.Fitted().Fuse.Th, spec.Below(0, 1), "stop asking when the probability not covered by drafted children sums to less"),
+				spec.Float("th", fitted.th, spec.Below(0, 1), "stop asking when the probability not covered by drafted children sums to less"),
 				spec.Switch("head", true, "ask the draft model, if there is one"),
 				spec.Switch("context", true, "continue earlier occurrences of the newest tokens"),
 				spec.Choice("table", "transitions that the target showed: on, in this request; keep, in earlier ones too; off", "on", "keep", "off"),
@@ -48,7 +47,7 @@ func openFuse(v spec.Values, e Env) (Maker, error) {
 	if !c.head && !c.context && use == 2 && file == "" {
 		return Maker{}, errors.New("no source is on: give a draft model, or one of context=on, table=on and file=FILE")
 	}
-	shared := &fuseShared{calibration: &calibration{Fuse: e.constants().Fuse}}
+	shared := &fuseShared{calibration: &calibration{fuseConstants: fitted}}
 	mk := Maker{Learns: true, Files: v.Files()} // the calibration
 	if file != "" {
 		s, err := openStore(file, e)

@@ -181,7 +181,7 @@ func TestFuseNamesOrigins(t *testing.T) {
 	tr := grow(t, d, []int32{1, 2, 3, 1, 2}, 60, 9)
 	l := d.Traits()
 	for n := 1; n < tr.Len(); n++ {
-		if name := l.Origins[l.Origin(n)]; name != "context" {
+		if name := l.Origins.Names[l.Origins.Of(n)]; name != "context" {
 			t.Errorf("node %d is from %s, want the context", n, name)
 		}
 	}

@@ -94,8 +94,10 @@ type goose struct {
 	onSpine, onBranch float64 // running acceptances p̂_s and p̂_t
 
 	chain  []int32
-	nodes  []spineNode // by node of the tree
-	widths []int       // branches of the root and of each spine node
+	tree   *tree.Tree  // of the round
+	nodes  []spineNode // by node of it
+	logV   []float64
+	widths []int // branches of the root and of each spine node
 	queue  []offer
 }
 
@@ -146,6 +148,11 @@ func (d *goose) Grow(p *infer.Proposal, _ []infer.Row, _ infer.Chance) ([]int, e
 	if !sure || d.lay(p, len(d.chain)) == 0 {
 		d.build(p, most)
 	}
+	d.tree, d.logV = p.Tree, d.logV[:0]
+	for _, n := range d.nodes {
+		d.logV = append(d.logV, math.Log(n.score))
+	}
+	p.LogV = d.logV
 	return nil, nil
 }
 
@@ -400,7 +407,7 @@ func (a offer) before(b offer) bool {
 
 // Observe learns, and tracks how much of the spine and the branches is accepted.
 func (d *goose) Observe(p infer.Proposal, v infer.Verdict, s infer.Scores) error {
-	if !d.Prefill(p.Pos) && p.MaxDepth > 0 && p.Tree.Len() == len(d.nodes) {
+	if !d.Prefill(p.Pos) && p.MaxDepth > 0 && p.Tree == d.tree && p.Tree.Len() == len(d.nodes) {
 		var drafted, kept [2]float64
 		for n := 1; n < len(d.nodes); n++ {
 			drafted[d.origin(n)]++

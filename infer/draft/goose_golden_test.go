@@ -219,7 +219,7 @@ func TestGoosesLoops(t *testing.T) {
 			if _, err := d.Grow(&p, nil, nil); err != nil {
 				t.Fatal(err)
 			}
-			origin := d.Traits().Origin
+			origin := d.Traits().Origins.Of
 			if a, b := treeNodes(p.Tree, func(n int) bool { return origin(n) == 0 }), gooseNodes(c.Nodes); a != b {
 				t.Fatalf("loop %d, cycle %d, %s:\n%s, want\n%s", i, k, c.Kind, a, b)
 			}

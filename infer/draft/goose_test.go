@@ -8,7 +8,6 @@ import (
 	"strings"
 	"sync"
 	"testing"
-	"time"
 
 	"talf/infer"
 	"talf/infer/draft"
@@ -120,7 +119,7 @@ func start(t testing.TB, d infer.Drafter, s script, prompt ...int32) *round {
 	}
 	r := &round{t: t, d: d, script: s, tokens: slices.Clone(prompt)}
 	last := len(prompt) - 1
-	if d.Traits().Harvest && last > 0 {
+	if d.Traits().Harvest != infer.Unread && last > 0 {
 		r.chain.Reset(prompt[0], last)
 		path := []int{0}
 		for _, x := range prompt[1:last] {
@@ -183,7 +182,7 @@ func (r *round) origins(p infer.Proposal) map[string]int {
 	l := r.d.Traits()
 	got := map[string]int{}
 	for n := 1; n < p.Tree.Len(); n++ {
-		got[l.Origins[l.Origin(n)]]++
+		got[l.Origins.Names[l.Origins.Of(n)]]++
 	}
 	return got
 }
@@ -196,7 +195,7 @@ func (r *round) branches(p infer.Proposal) (spine int, widths []int) {
 	for n := 0; n >= 0; {
 		next, width := -1, 0
 		for c := p.Tree.FirstChild(n); c >= 0; c = p.Tree.NextSibling(c) {
-			if l.Origins[l.Origin(c)] == "spine" {
+			if l.Origins.Names[l.Origins.Of(c)] == "spine" {
 				next = c
 			} else {
 				width++
@@ -343,8 +342,8 @@ func TestTheSpineHasPriority(t *testing.T) {
 	for n, next := 0, []int32{4, 5, 6}; len(next) > 0; next = next[1:] {
 		var got []int32
 		for c := p.Tree.FirstChild(n); c >= 0; c = p.Tree.NextSibling(c) {
-			if got = append(got, p.Tree.Token(c)); (l.Origin(c) == 0) != (len(got) == 1) {
-				t.Errorf("node %d: child %d is from %s", n, c, l.Origins[l.Origin(c)])
+			if got = append(got, p.Tree.Token(c)); (l.Origins.Of(c) == 0) != (len(got) == 1) {
+				t.Errorf("node %d: child %d is from %s", n, c, l.Origins.Names[l.Origins.Of(c)])
 			}
 		}
 		if want := []int32{next[0], 10, 11, 12}; !slices.Equal(got, want) {
@@ -581,7 +580,7 @@ func TestIsotropicIsUniform(t *testing.T) {
 		}
 		n := 0
 		for i, want := range text[3:6] {
-			if n = p.Tree.FirstChild(n); p.Tree.Token(n) != want || r.d.Traits().Origin(n) != 0 {
+			if n = p.Tree.FirstChild(n); p.Tree.Token(n) != want || r.d.Traits().Origins.Of(n) != 0 {
 				t.Errorf("k = %d: node %d of the match carries %d, want %d", k, i+1, p.Tree.Token(n), want)
 			}
 			if p.Tree.Depth(n) == 3 && k > 3 {
@@ -739,21 +738,21 @@ func TestSpineTreesAreWithinTheirBudgets(t *testing.T) {
 			onSpine := 0
 			for m := 1; m < s.root.Len(); m++ {
 				up := s.root.Parent(m)
-				if l.Origin(m) == 0 {
+				if l.Origins.Of(m) == 0 {
 					onSpine++
-					if up > 0 && l.Origin(up) != 0 || s.root.FirstChild(up) != m {
+					if up > 0 && l.Origins.Of(up) != 0 || s.root.FirstChild(up) != m {
 						t.Fatalf("%s: node %d of the spine is below node %d, and not its first child", spec, m, up)
 					}
 				}
 			}
 			for m := range s.root.Len() {
 				edges := 0
-				for up := m; up > 0 && l.Origin(up) == 1; up = s.root.Parent(up) {
+				for up := m; up > 0 && l.Origins.Of(up) == 1; up = s.root.Parent(up) {
 					edges++
 				}
 				kids := 0
 				for c := s.root.FirstChild(m); c >= 0; c = s.root.NextSibling(c) {
-					kids += l.Origin(c)
+					kids += l.Origins.Of(c)
 				}
 				if edges > depth || kids > width {
 					t.Fatalf("%s: node %d is %d edges into a branch and has %d transitions", spec, m, edges, kids)
@@ -815,7 +814,7 @@ func TestARowThatIsMissingTeachesNothing(t *testing.T) {
 // A table that outlives requests has learned the rows of a kept prefix; an empty one needs them
 // again.
 func TestATableThatIsKeptTakesAPrefixThatIsKept(t *testing.T) {
-	for spec, want := range map[string]int{"goose:table=keep": 3, "recycle:rows,table=keep": 3, "recycle": 3, "recycle:rows": 0, "goose": 0, "pld": 3, "auto:goose:table=keep": 3, "auto:goose:table=keep+pld+recycle:rows": 0, "auto": 3, "auto:pld": 3} {
+	for spec, want := range map[string]int{"goose:table=keep": 3, "recycle:rows,table=keep": 3, "recycle": 3, "recycle:rows": 0, "goose": 0, "pld": 3, "auto": 3} {
 		mk, _, err := draft.Open(spec, draft.Env{})
 		if err != nil {
 			t.Fatal(err)
@@ -833,33 +832,5 @@ func TestATableThatIsKeptTakesAPrefixThatIsKept(t *testing.T) {
 		if got := last.Stats().Cached; got != want {
 			t.Errorf("%s: %d tokens of the prompt come from a kept prefix, want %d", spec, got, want)
 		}
-	}
-}
-
-// BenchmarkAuto measures a round of auto without the target, in a text in which no draft pays.
-func BenchmarkAuto(b *testing.B) {
-	const vocab, plain, prompt = 4096, 250 * time.Microsecond, 400
-	s := newStream(b, "auto", vocab, prompt)
-	took := s.d.Traits().Took
-	rng := rand.New(rand.NewPCG(3, 1))
-	last, pos := rng.Int32N(vocab), prompt-1
-	for b.Loop() {
-		if pos++; pos == 2000 {
-			pos = prompt - 1
-			if err := s.d.Start(s.tokens); err != nil {
-				b.Fatal(err)
-			}
-		}
-		s.root.Reset(last, 100)
-		s.p = infer.Proposal{Tree: &s.root, Pos: pos, MaxNodes: 100, MaxDepth: 200}
-		if _, err := s.d.Grow(&s.p, nil, nil); err != nil {
-			b.Fatal(err)
-		}
-		last = rng.Int32N(vocab)
-		if err := s.d.Observe(s.p, infer.Verdict{Path: []int{0}, Next: last}, s.scores); err != nil {
-			b.Fatal(err)
-		}
-		n := s.p.Tree.Len()
-		took(infer.Timing{Rows: n, Nodes: n, Verify: plain * time.Duration(7+n) / 8, Overhead: 8 * time.Microsecond, Drafting: 5 * time.Microsecond})
 	}
 }

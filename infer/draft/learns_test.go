@@ -2,7 +2,6 @@ package draft_test
 
 import (
 	"slices"
-	"strings"
 	"testing"
 
 	"talf/infer"
@@ -16,10 +15,10 @@ import (
 func TestMakersSayWhetherTheirDraftersLearn(t *testing.T) {
 	specs := []string{
 		"recycle:N=9,table=keep", "isotropic:N=7,lo=1,table=keep", "goose:N=7,lo=1,table=keep", "suffix:table=keep", "fuse", "fuse:table=keep,context=off",
-		"auto:goose:table=keep;N=7+pld", "auto:pld", "salf:paper", "beam:paper", "optimal:paper",
+		"salf:paper", "beam:paper", "optimal:paper",
 	}
 	for _, m := range draft.Methods() {
-		if m.Main == "" || m.Name == "auto" { // the others need a file, a shape or constants
+		if m.Main == "" { // the others need a file or a shape
 			specs = append(specs, m.Name)
 		}
 	}
@@ -63,14 +62,8 @@ func TestMakersSayWhetherTheirDraftersLearn(t *testing.T) {
 				differs = true
 			}
 		}
-		// auto drafts by the clock, so that no two of its requests are the same.
-		byClock := strings.HasPrefix(spec, "auto")
-		if learns != differs && !byClock {
+		if learns != differs {
 			t.Errorf("%s: Learns is %v, and a request after another drafts differently: %v", spec, learns, differs)
-		}
-		// What it chooses by stays known, whatever it chooses from.
-		if byClock && !learns {
-			t.Errorf("%s: Learns is %v", spec, learns)
 		}
 	}
 }

@@ -1,6 +1,8 @@
 package draft
 
 import (
+	"math"
+
 	"talf/infer"
 	"talf/infer/draft/memory"
 	"talf/infer/lookup"
@@ -50,6 +52,7 @@ type pld struct {
 	memory.Memory
 	lo, hi, most, rule int
 	chain              []int32
+	logV               []float64
 }
 
 func (d *pld) Grow(p *infer.Proposal, _ []infer.Row, _ infer.Chance) ([]int, error) {
@@ -62,15 +65,23 @@ func (d *pld) Grow(p *infer.Proposal, _ []infer.Row, _ infer.Chance) ([]int, err
 		most = min(most, d.Context.Len()-next)
 	}
 	d.chain = d.Context.Continue(d.chain[:0], next, most)
-	n := 0
+	// What has been right n times in a row is right once more with probability (n+1)/(n+2), by Laplace's rule of succession.
+	agreed := float64(d.Context.Length(next, longAgreed))
+	n, v := 0, 0.0
+	d.logV = append(d.logV[:0], 0)
 	for _, token := range d.chain {
 		if !memory.May(p, n, token) {
 			break
 		}
-		n = p.Tree.Add(n, token)
+		v += math.Log((agreed + 1) / (agreed + 2))
+		n, agreed, d.logV = p.Tree.Add(n, token), agreed+1, append(d.logV, v)
 	}
+	p.LogV = d.logV
 	return nil, nil
 }
+
+// longAgreed is how many tokens are looked at that two places of a text have in common.
+const longAgreed = 64
 
 // find returns the position to copy from, -1 if there is none.
 func (d *pld) find() int {

@@ -4,7 +4,6 @@ import (
 	"errors"
 
 	"talf/infer"
-	"talf/infer/draft/constants"
 	"talf/infer/draft/memory"
 	"talf/infer/draft/recycle"
 	"talf/infer/draft/search"
@@ -24,7 +23,7 @@ func recycleMethod() Method {
 				nodesParam(81),
 				spec.Choice("tree", "published: the first N nodes of the authors'; sequoia: the best for the probabilities accept", "published", "sequoia"),
 				spec.Int("depth", 10, 1, shape.MaxDepth, "most edges of sequoia's tree"),
-				spec.Floats("accept", constants.List(constants.Fitted().Recycle), spec.Closed(0, 1), "probability that each rank of successors is right, for sequoia's tree"),
+				spec.Floats("accept", recycleAccept, spec.Closed(0, 1), "probability that each rank of successors is right, for sequoia's tree"),
 				spec.Switch("zeros", true, "tokens without a row have token 0 as all their successors: on or off"),
 				learn[0].With("rounds"), learn[1],
 			},

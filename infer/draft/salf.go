@@ -4,7 +4,6 @@ import (
 	"fmt"
 
 	"talf/infer"
-	"talf/infer/draft/grow"
 	"talf/infer/draft/search"
 	"talf/infer/draft/shape"
 	"talf/internal/spec"
@@ -61,20 +60,25 @@ func openBestFirst(m Method, paper string, v spec.Values, e Env) (Maker, error) 
 	if err != nil {
 		return Maker{}, err
 	}
-	c := search.SALFConfig{N: grow.MostNodes, B: v.Int("B"), Finish: search.Finish(v.Choice("finish"))}
-	p := grow.Pace{Always: e.Unpaused}
-	if !v.Is("N", "auto") {
-		c.N, p.N = v.Int("N"), v.Int("N")
+	c := search.SALFConfig{N: mostNodes, B: v.Int("B"), Finish: search.Finish(v.Choice("finish"))}
+	control := infer.WhenShared
+	if v.Is("N", "auto") {
+		control = infer.Always
+	} else {
+		c.N = v.Int("N")
 	}
 	if m.Name == "salf" {
-		if p.Stop = v.Is("th", "auto"); p.Stop {
-			p.Th = search.DefaultSALF().Th
+		if v.Is("th", "auto") {
+			control = infer.Always
 		} else {
-			c.Th, p.Th = v.Float("th"), v.Float("th")
+			c.Th = v.Float("th")
 		}
 	}
-	return paced(p, func() (grow.Paceable, error) { return search.NewSALF(c) })
+	return searching(control, func() (limited, error) { return search.NewSALF(c) })
 }
+
+// mostNodes bounds trees whose size a controller decides.
+const mostNodes = 256
 
 // published returns v, with m's defaults replaced by the published constants if set=paper.
 func published(m Method, paper string, v spec.Values) (spec.Values, error) {
@@ -84,25 +88,13 @@ func published(m Method, paper string, v spec.Values) (spec.Values, error) {
 	return m.Under(v, paper)
 }
 
-// paced makes drafters with a search each, of constant trees if c leaves nothing to follow costs.
-func paced(c grow.Pace, make func() (grow.Paceable, error)) (Maker, error) {
-	if c.N > 0 && !c.Stop {
-		return searching(func() (grow.Search, error) { return make() })
-	}
-	if _, err := make(); err != nil {
-		return Maker{}, err
-	}
-	account := new(grow.Account)
-	return Maker{New: func() infer.Drafter { return grow.NewPaced(must(make()), c, account) }}, nil
-}
-
 // searching makes drafters with a search each. If make fails on a bad configuration, it fails
 // the first time.
-func searching(make func() (grow.Search, error)) (Maker, error) {
+func searching(control infer.Control, make func() (limited, error)) (Maker, error) {
 	if _, err := make(); err != nil {
 		return Maker{}, err
 	}
-	return Maker{New: func() infer.Drafter { return grow.Drafter{Search: must(make())} }}, nil
+	return Maker{New: func() infer.Drafter { return searcher{must(make()), control} }}, nil
 }
 
 func must[S any](s S, err error) S {

@@ -7,6 +7,7 @@ import (
 
 	"talf/infer"
 	"talf/infer/draft"
+	"talf/infer/draft/auto"
 	"talf/infer/draft/drafttest"
 	"talf/infer/verify"
 )
@@ -44,9 +45,10 @@ func (x prices) pair(t *testing.T, spec string, first uint64) float64 {
 	d := mk.New()
 	tokens := 0
 	begin := costs.Now()
+	control := auto.New()
 	for seed := first; seed < first+2; seed++ {
 		world := &drafttest.Target{Table: drafttest.Table{Seed: seed, Vocab: 40, Order: 3, Sharp: 2.5}, MaxLen: 2000}
-		e := &infer.Engine{Target: costs.Target(world), Config: infer.Default(), Clock: costs.Now}
+		e := &infer.Engine{Target: costs.Target(world), Config: infer.Default(), Clock: costs.Now, Control: control}
 		s, err := e.Generate(t.Context(), infer.Request{
 			Prompt: []int32{1}, MaxTokens: 200, Drafter: d, Source: costs.Source(&drafttest.Source{Target: world, Agree: x.agree}),
 			Verifier: new(verify.Greedy), Processor: drafttest.Plain{},
@@ -89,7 +91,7 @@ func TestDefaultsAreNearTheBestConstants(t *testing.T) {
 		}{
 			"salf": {1.1, 1},
 			"beam": {1.25, 1},
-			// Where its trees hardly pay, little decides how long it pauses: one drafter says little.
+			// Where its trees hardly pay, little decides: one drafter says little.
 			"optimal": {1.25, 4},
 		} {
 			best, auto := x.decode(t, which, c.drafters), x.decode(t, spec, c.drafters)

@@ -6,7 +6,6 @@ import (
 	"fmt"
 
 	"talf/infer"
-	"talf/infer/draft/constants"
 	"talf/infer/draft/search"
 	"talf/infer/draft/shape"
 	"talf/internal/spec"
@@ -19,7 +18,7 @@ func sequoiaMethod() Method {
 			Params: []spec.Param{
 				nodesParam(60),
 				spec.Int("depth", 10, 1, shape.MaxDepth, "most edges of the tree"),
-				spec.Floats("accept", constants.List(constants.Fitted().Sequoia), spec.Closed(0, 1), "probability that each rank is right"),
+				spec.Floats("accept", sequoiaAccept, spec.Closed(0, 1), "probability that each rank is right"),
 				spec.File("file", "JSON with these probabilities, or with by_rank of a row of talf bench --out"),
 				drawParam(),
 			},

@@ -218,6 +218,10 @@ func (s *static) soften(w int, logits []float32) *drawn {
 func (*static) Observe(infer.Proposal, infer.Verdict, infer.Scores) error { return nil }
 
 // Traits: the tree grows as rows come, so that it may end at any time.
-func (*static) Traits() infer.Traits {
-	return infer.Traits{Finish: func(*infer.Proposal) error { return nil }}
+func (s *static) Traits() infer.Traits {
+	t := infer.Traits{Finish: func(*infer.Proposal) error { return nil }}
+	if s.draw != infer.Chosen {
+		t.Control = infer.Never
+	}
+	return t
 }

@@ -55,7 +55,9 @@ func (p *pooled) ReleaseKV() {
 func TestAnIdleLoopGivesMemoryBack(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := &releasing{world: newWorld(0)}
-		l := start(t, w, loop.Default())
+		c := loop.Default()
+		c.Global = false
+		l := start(t, w, c)
 		running(t, l)
 		table := func() *drafttest.Source { return &drafttest.Source{Target: w.Target, Agree: 0.5} }
 		first, second, third := &pooled{Source: table()}, &pooled{Source: table(), fail: true}, &pooled{Source: table(), lost: true}

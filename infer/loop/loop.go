@@ -25,7 +25,7 @@ import (
 	"time"
 
 	"talf/infer"
-	"talf/infer/budget"
+	"talf/infer/draft/auto"
 )
 
 // Errors of requests. They are wrapped.
@@ -96,16 +96,12 @@ type Loop struct {
 	stats   Stats
 
 	// The owner's.
-	seqs   []*infer.Sequence
-	costs  costs
-	pace   pacer
-	budget *budget.Budget // of drafts; nil if each request has its own
-	failed int            // steps in a row
-	chunk  int            // most tokens of a prompt in a pass
+	seqs    []*infer.Sequence
+	control *auto.Controller
+	pace    pacer
+	failed  int // steps in a row
+	chunk   int // most tokens of a prompt in a pass
 }
-
-// mostRows bounds the drafted nodes of a pass, each of which has a row of logits.
-const mostRows = 4096
 
 // New returns a loop over e, which belongs to it from now on.
 func New(e *infer.Engine, c Config) (*Loop, error) {
@@ -116,10 +112,12 @@ func New(e *infer.Engine, c Config) (*Loop, error) {
 		engine: e, config: c, chunk: e.Config.PrefillChunk,
 		own: make(chan struct{}, 1), wake: make(chan struct{}, 1), closed: make(chan struct{}),
 	}
-	if c.Global {
-		l.budget = budget.New(&l.costs.model, mostRows)
-		e.Budget = l.budget
+	// An engine that has been in a loop knows what its passes cost.
+	if l.control, _ = e.Control.(*auto.Controller); l.control == nil {
+		l.control = auto.New()
+		e.Control = l.control
 	}
+	e.Config.Shared = c.Global
 	l.pass, l.cut = context.WithCancel(context.Background())
 	l.stats.Ended, l.stats.Methods, l.stats.KV = map[infer.Reason]int{}, map[string]*Drafting{}, e.Target.KV()
 	return l, nil

@@ -34,9 +34,19 @@ func (l *Loop) round() (busy bool) {
 	if len(l.seqs) == 0 || stopped {
 		return len(l.seqs) > 0 && l.why() == nil
 	}
-	l.engine.Config.PassRows, l.engine.Config.Hold = l.costs.budget(&l.config, l.engine.Config.PrefillChunk)
+	l.engine.Config.PassRows = l.passRows()
 	l.settle(l.engine.Step(ctx, l.seqs))
 	return true
+}
+
+// passRows returns the rows that the next pass may have if it has draft trees: theirs, and as many of prompts as keep within the bounds of the
+// configuration.
+func (l *Loop) passRows() int {
+	if l.config.Stretch == 0 && l.config.Delay == 0 {
+		return 0
+	}
+	trees, prompts := l.control.Prompts(l.config.Stretch, l.config.Delay.Seconds())
+	return trees + min(prompts, l.engine.Config.PrefillChunk)
 }
 
 // guard makes a panic the end of the loop, and sets end. It must be deferred itself.
@@ -259,23 +269,20 @@ func (l *Loop) settle(err error) {
 		l.failed = 0
 	}
 	p := l.engine.LastPass()
-	l.costs.add(&p)
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	s := &l.stats
 	s.Budget = l.engine.Config.PassRows
-	if l.budget != nil {
-		s.Rate, s.Plain = l.budget.Rate()
-	}
+	l.pace.add(&p, l.control)
+	s.Pace = l.pace.pace()
 	if p.Rows > 0 {
 		s.Passes++
 	}
 	s.Rows, s.PromptRows, s.Preemptions, s.Delayed = s.Rows+p.Rows, s.PromptRows+p.Prompt, s.Preemptions+p.Dropped, s.Delayed+p.Delayed
 	s.Draft, s.Verify, s.Busy = s.Draft+p.Draft, s.Verify+p.Verify, s.Busy+p.Took
 	stay := l.running[:0]
-	var all Counts
 	for _, h := range l.running {
-		all.add(s.count(h))
+		s.count(h)
 		switch _, done := h.seq.Done(); {
 		case done:
 			l.ending = append(l.ending, h)
@@ -287,8 +294,6 @@ func (l *Loop) settle(err error) {
 		}
 		h.publish(h.seq.Snapshot(), nil)
 	}
-	l.pace.add(&p, all.Tokens, all.Drafts, &l.costs.model)
-	s.Pace = l.pace.pace()
 	clear(l.running[len(stay):])
 	l.running = stay
 	l.end()

@@ -34,10 +34,7 @@ type Stats struct {
 	Verify      time.Duration
 	Busy        time.Duration // in steps of the engine
 
-	// Rate is how many tokens a second the requests of the last round are expected to put out
-	// together, and Plain how many without drafts; 0 if that is unknown, or no budget is shared.
-	Rate, Plain float64
-	Pace        Pace
+	Pace Pace // against plain decoding
 
 	// Methods are the counts of drafting by the method of requests. A round is one of a request: a
 	// pass that serves several is one of each.
@@ -88,15 +85,15 @@ type counted struct {
 	fallbacks [infer.NumFallbacks]int
 }
 
-// count adds what h's sequence did since the last call, at most one round, and returns it.
-func (s *Stats) count(h *Handle) (round Counts) {
+// count adds what h's sequence did since the last call, at most one round.
+func (s *Stats) count(h *Handle) {
 	st := h.seq.Stats()
 	if st.Passes == h.count.Rounds {
-		return round
+		return
 	}
 	was := h.count.Counts
 	h.count.Counts = Counts{Rounds: st.Passes, Drafts: st.Drafts, Tokens: st.Tokens, Drafted: st.Drafted, Accepted: st.Accepted}
-	round = Counts{
+	round := Counts{
 		Rounds: st.Passes - was.Rounds, Drafts: st.Drafts - was.Drafts, Tokens: st.Tokens - was.Tokens,
 		Drafted: st.Drafted - was.Drafted, Accepted: st.Accepted - was.Accepted,
 	}
@@ -115,7 +112,6 @@ func (s *Stats) count(h *Handle) (round Counts) {
 		d.Fallbacks[f] += n - h.count.fallbacks[f]
 		h.count.fallbacks[f] = n
 	}
-	return round
 }
 
 // Stats returns the state and the counts so far.

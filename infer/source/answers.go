@@ -36,6 +36,9 @@ func spare(width int) int { return 2*width + 8 }
 func (x *answers) read(asks []infer.Ask, out *model.Output, size, outputs int, vocab *Vocab) {
 	width, full, open, held := 1, false, false, false
 	for _, a := range asks {
+		if a.Tree == nil {
+			continue
+		}
 		width, full = max(width, a.Width), full || a.Full
 		open, held = open || a.Allow == nil, held || a.Allow != nil
 	}
@@ -68,7 +71,7 @@ func (x *answers) read(asks []infer.Ask, out *model.Output, size, outputs int, v
 	// Rows are slices of these, which must not move while rows are added.
 	n := 0
 	for _, a := range asks {
-		n += a.Tree.Len() - a.From
+		n += a.Nodes() - a.From
 	}
 	x.tokens = slices.Grow(x.tokens[:0], n*x.wide)
 	x.mapped = slices.Grow(x.mapped[:0], n*x.wide)

@@ -8,13 +8,14 @@ import (
 
 	"talf/infer"
 	"talf/infer/draft"
+	"talf/infer/draft/auto"
 	"talf/infer/draft/drafttest"
 	"talf/infer/source"
 	"talf/infer/verify"
 	"talf/model/modeltest"
 )
 
-// mute asks nothing.
+// mute asks nothing, and leaves it to controllers what is read.
 type mute struct{}
 
 func (mute) Start([]int32) error { return nil }
@@ -22,7 +23,7 @@ func (mute) Grow(*infer.Proposal, []infer.Row, infer.Chance) ([]int, error) {
 	return nil, nil
 }
 func (mute) Observe(infer.Proposal, infer.Verdict, infer.Scores) error { return nil }
-func (mute) Traits() infer.Traits                                      { return infer.Traits{} }
+func (mute) Traits() infer.Traits                                      { return infer.Traits{Control: infer.Always} }
 
 // What a head leaves unread of a sequence that asks nothing is kept with it: a later prompt that
 // begins alike finds all of it, and its first ask reads it, with the bits of a head that has read it as it
@@ -37,9 +38,8 @@ func TestWhatWasLeftUnreadIsKept(t *testing.T) {
 		prompt[i] = rng.Int32N(int32(conf.Vocab))
 	}
 	inner := source.NewHead(h, 4)
-	inner.Postpone(true)
 	m := &mirror{t: t, inner: inner, target: target, head: h, tokens: map[infer.SeqID][]int32{}, fresh: map[infer.SeqID]*source.Head{}}
-	e := &infer.Engine{Target: infer.NewTarget(target, 4), Config: infer.Config{PrefillChunk: 70, MaxNodes: 16}}
+	e := &infer.Engine{Target: infer.NewTarget(target, 4), Config: infer.Config{PrefillChunk: 70, MaxNodes: 16}, Control: auto.New()}
 	answer := func(prompt []int32, d infer.Drafter) *infer.Sequence {
 		t.Helper()
 		s, err := e.Open(infer.Request{

@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"time"
 
 	"talf/infer"
@@ -32,8 +31,7 @@ type Head struct {
 	open map[infer.SeqID]*headSeq
 	kept *prefix.Cache[*Past] // closed sequences, by the tokens up to their last position's
 	held int                  // positions of kept sequences that have not run
-	most int                  // positions that may wait
-	reader
+	most int                  // positions of these that may
 
 	segs  []model.Segment
 	heads []*headSeq // of segs
@@ -217,7 +215,6 @@ func (h *Head) Commit(id infer.SeqID, p infer.Proposal, v infer.Verdict, sc infe
 	}
 	s.feats += len(h.feats)
 	s.known = len(s.tokens) - 1
-	h.fresh += len(h.feats)
 	return nil
 }
 
@@ -244,10 +241,6 @@ func fit(st **model.Store, newStore func(rows int) (*model.Store, error), used, 
 	return nil
 }
 
-// lag is how many verified tokens of a sequence that asks nothing may wait, unless reading is
-// postponed.
-const lag = 64
-
 // Rows runs the asked nodes and the pending positions in one pass; in several only if a
 // sequence that asks has more pending than a tree can hold.
 func (h *Head) Rows(ctx context.Context, asks []infer.Ask) ([]infer.Row, error) {
@@ -258,11 +251,10 @@ func (h *Head) Rows(ctx context.Context, asks []infer.Ask) ([]infer.Row, error) 
 	if all {
 		return h.answerAll(asks), nil
 	}
-	room := h.begin()
 	for {
 		h.clear()
 		for i := range asks {
-			if s := h.open[asks[i].ID]; s != nil && !s.dead && s.pending() > tree.MaxNodes {
+			if s := h.open[asks[i].ID]; asks[i].Tree != nil && !s.dead && s.pending() > tree.MaxNodes {
 				h.add(s, -1, s.trueSegment(tree.MaxNodes, model.WantNone))
 			}
 		}
@@ -277,6 +269,12 @@ func (h *Head) Rows(ctx context.Context, asks []infer.Ask) ([]infer.Row, error) 
 	for i, a := range asks {
 		s := h.open[a.ID]
 		h.segOf = append(h.segOf, -1)
+		if a.Tree == nil {
+			if n := min(s.pending(), a.Width, tree.MaxNodes); !s.dead && n > 0 {
+				h.add(s, -1, s.trueSegment(n, model.WantNone))
+			}
+			continue
+		}
 		if s.mute {
 			continue
 		}
@@ -303,7 +301,6 @@ func (h *Head) Rows(ctx context.Context, asks []infer.Ask) ([]infer.Row, error) 
 		h.segOf[i] = len(h.segs)
 		h.add(s, i, g)
 	}
-	h.readAhead(room)
 	var out *model.Output
 	if len(h.segs) > 0 {
 		h.goAhead(asks)
@@ -361,13 +358,7 @@ func (h *Head) clear() {
 	h.segs, h.heads, h.asked, h.segOf = h.segs[:0], h.heads[:0], h.asked[:0], h.segOf[:0]
 }
 
-// runs reports whether s is in the pass already.
-func (h *Head) runs(s *headSeq) bool { return slices.Contains(h.heads, s) }
-
 func (h *Head) add(s *headSeq, ask int, g model.Segment) {
-	if g.From == 0 {
-		h.read += g.Tree.Len()
-	}
 	h.segs, h.heads, h.asked = append(h.segs, g), append(h.heads, s), append(h.asked, ask)
 }
 
@@ -447,7 +438,7 @@ func (h *Head) rows(asks []infer.Ask, out *model.Output) []infer.Row {
 	for i := range asks {
 		a := &asks[i]
 		seg, s := h.segOf[i], h.open[a.ID]
-		for n := a.From; n < a.Tree.Len(); n++ {
+		for n := a.From; n < a.Nodes(); n++ {
 			if a.From > 0 && s.ahead.on && !s.mute && s.ahead.in(n) < s.ahead.from {
 				x.rows = append(x.rows, s.ahead.answer(a, n))
 				continue
@@ -470,5 +461,4 @@ var (
 	_ infer.Source       = (*Head)(nil)
 	_ infer.TenantKeeper = (*Head)(nil)
 	_ infer.KVReleaser   = (*Head)(nil)
-	_ infer.Postponer    = (*Head)(nil)
 )

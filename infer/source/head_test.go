@@ -45,6 +45,8 @@ func (m *mirror) Open(id infer.SeqID, prompt []int32, keep int) error {
 
 func (m *mirror) Close(id infer.SeqID) { m.inner.Close(id) }
 
+func (m *mirror) Backlog(id infer.SeqID) int { return m.inner.Backlog(id) }
+
 func (m *mirror) Commit(id infer.SeqID, p infer.Proposal, v infer.Verdict, s infer.Scores) error {
 	for _, n := range v.Path[1:] {
 		m.tokens[id] = append(m.tokens[id], p.Tree.Token(n))
@@ -55,16 +57,25 @@ func (m *mirror) Commit(id infer.SeqID, p infer.Proposal, v infer.Verdict, s inf
 
 func (m *mirror) Rows(ctx context.Context, asks []infer.Ask) ([]infer.Row, error) {
 	ctx = m.stumble.pass(ctx)
-	if m.rng != nil {
-		m.inner.Postpone(m.rng.IntN(2) == 0)
+	unread := func() (n int) {
+		for _, a := range asks {
+			if a.From == 0 {
+				n += m.inner.Backlog(a.ID)
+			}
+		}
+		return n
 	}
+	before := unread()
 	rows, err := m.inner.Rows(ctx, asks)
-	m.read += m.inner.Read()
+	m.read += before - unread()
 	if err != nil {
 		return nil, err
 	}
 	at := 0
 	for _, a := range asks {
+		if a.Tree == nil {
+			continue
+		}
 		if a.From == 0 {
 			m.fresh[a.ID] = m.replay(a.ID)
 		}

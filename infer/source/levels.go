@@ -317,6 +317,11 @@ func (h *Head) find(asks []infer.Ask) (all bool, err error) {
 		if s == nil {
 			return false, fmt.Errorf("source: sequence %d is not open", a.ID)
 		}
+		if a.Tree == nil {
+			s.drop()
+			all = false
+			continue
+		}
 		if a.From == 0 {
 			s.mute = false
 			s.begin()
@@ -341,7 +346,7 @@ func (h *Head) find(asks []infer.Ask) (all bool, err error) {
 
 // answerAll answers asks whose nodes have all run.
 func (h *Head) answerAll(asks []infer.Ask) []infer.Row {
-	h.read, h.answer.rows = 0, h.answer.rows[:0]
+	h.answer.rows = h.answer.rows[:0]
 	for i := range asks {
 		for n := asks[i].From; n < asks[i].Tree.Len(); n++ {
 			h.answer.rows = append(h.answer.rows, h.open[asks[i].ID].ahead.answer(&asks[i], n))
@@ -374,6 +379,9 @@ func (h *Head) retryWithoutAhead() bool {
 func (h *Head) answered(asks []infer.Ask, rows []infer.Row) {
 	for i := range asks {
 		a := &asks[i]
+		if a.Tree == nil {
+			continue
+		}
 		n := a.Tree.Len() - a.From
 		s := h.open[a.ID]
 		if s.ahead.on && !s.mute {

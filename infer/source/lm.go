@@ -28,7 +28,6 @@ type LM struct {
 	vocab *Vocab
 	open  map[infer.SeqID]*lmSeq
 	kept  *prefix.Cache[*model.Seq] // closed sequences, by the tokens that ran
-	reader
 
 	segs   []model.Segment
 	seqs   []*lmSeq // of segs
@@ -143,7 +142,6 @@ func (l *LM) Commit(id infer.SeqID, p infer.Proposal, v infer.Verdict, _ infer.S
 		s.tokens = append(s.tokens, l.vocab.spell(p.Tree.Token(n))...)
 	}
 	s.tokens = append(s.tokens, l.vocab.spell(v.Next)...)
-	l.fresh += len(s.tokens) - first
 	if s.branch == nil {
 		return nil
 	}
@@ -209,13 +207,12 @@ func (l *LM) Backlog(id infer.SeqID) int {
 // Rows runs the asked nodes and the pending tokens in one pass; in several only if a sequence
 // that asks has more pending than a tree can hold.
 func (l *LM) Rows(ctx context.Context, asks []infer.Ask) ([]infer.Row, error) {
-	room := l.begin()
 	for _, a := range asks {
 		s := l.open[a.ID]
 		if s == nil {
 			return nil, fmt.Errorf("source: sequence %d is not open", a.ID)
 		}
-		if a.From == 0 {
+		if a.From == 0 && a.Tree != nil {
 			s.drop()
 		}
 	}
@@ -226,14 +223,14 @@ func (l *LM) Rows(ctx context.Context, asks []infer.Ask) ([]infer.Row, error) {
 	}
 	for _, a := range asks {
 		// A round that is started again runs its root again.
-		if s := l.open[a.ID]; a.From == 0 && s.pending() == 0 && s.seq.Len() > 0 {
+		if s := l.open[a.ID]; a.Tree != nil && a.From == 0 && s.pending() == 0 && s.seq.Len() > 0 {
 			s.seq.Truncate(s.seq.Resume(s.seq.Len() - 1))
 		}
 	}
 	for {
 		l.clear()
 		for i := range asks {
-			if s := l.open[asks[i].ID]; s.branch == nil && s.pending() > tree.MaxNodes {
+			if s := l.open[asks[i].ID]; asks[i].Tree != nil && s.branch == nil && s.pending() > tree.MaxNodes {
 				l.add(s, s.trueSegment(tree.MaxNodes, model.WantNone))
 			}
 		}
@@ -250,6 +247,12 @@ func (l *LM) Rows(ctx context.Context, asks []infer.Ask) ([]infer.Row, error) {
 		l.segOf = append(l.segOf, -1)
 		s := l.open[a.ID]
 		var g model.Segment
+		if a.Tree == nil {
+			if n := min(s.pending(), a.Width, tree.MaxNodes); s.branch == nil && n > 0 {
+				l.add(s, s.trueSegment(n, model.WantNone))
+			}
+			continue
+		}
 		if a.From == 0 {
 			if s.pending() == 0 {
 				continue // no draft token stands for the text
@@ -269,17 +272,6 @@ func (l *LM) Rows(ctx context.Context, asks []infer.Ask) ([]infer.Row, error) {
 		}
 		l.segOf[len(l.segOf)-1] = len(l.segs)
 		l.add(s, g)
-	}
-	for _, s := range l.open {
-		if l.postponed || s.branch != nil || s.pending() < lag || slices.Contains(l.seqs, s) {
-			continue
-		}
-		n := min(s.pending(), tree.MaxNodes, room)
-		if n == 0 {
-			break
-		}
-		l.add(s, s.trueSegment(n, model.WantNone))
-		room -= n
 	}
 	if len(l.segs) == 0 {
 		return l.rows(asks, nil), nil
@@ -348,9 +340,6 @@ func (l *LM) run(ctx context.Context) (*model.Output, error) {
 func (l *LM) clear() { l.segs, l.seqs, l.segOf = l.segs[:0], l.seqs[:0], l.segOf[:0] }
 
 func (l *LM) add(s *lmSeq, g model.Segment) {
-	if g.From == 0 {
-		l.read += g.Tree.Len()
-	}
 	l.segs, l.seqs = append(l.segs, g), append(l.seqs, s)
 }
 
@@ -373,7 +362,7 @@ func (l *LM) rows(asks []infer.Ask, out *model.Output) []infer.Row {
 	for i := range asks {
 		a := &asks[i]
 		seg, s := l.segOf[i], l.open[a.ID]
-		for n := a.From; n < a.Tree.Len(); n++ {
+		for n := a.From; n < a.Nodes(); n++ {
 			row := -1
 			switch {
 			case seg < 0:
@@ -392,5 +381,4 @@ var (
 	_ infer.Source       = (*LM)(nil)
 	_ infer.TenantKeeper = (*LM)(nil)
 	_ infer.KVReleaser   = (*LM)(nil)
-	_ infer.Postponer    = (*LM)(nil)
 )

@@ -85,6 +85,8 @@ func (m *lmMirror) Open(id infer.SeqID, prompt []int32, keep int) error {
 
 func (m *lmMirror) Close(id infer.SeqID) { m.inner.Close(id) }
 
+func (m *lmMirror) Backlog(id infer.SeqID) int { return m.inner.Backlog(id) }
+
 func (m *lmMirror) Commit(id infer.SeqID, p infer.Proposal, v infer.Verdict, s infer.Scores) error {
 	for _, n := range v.Path[1:] {
 		m.tokens[id] = append(m.tokens[id], p.Tree.Token(n))
@@ -106,6 +108,9 @@ func (m *lmMirror) Rows(ctx context.Context, asks []infer.Ask) ([]infer.Row, err
 	bits := func(x, y float32) bool { return math.Float32bits(x) == math.Float32bits(y) }
 	at := 0
 	for _, a := range asks {
+		if a.Tree == nil {
+			continue
+		}
 		if a.From == 0 {
 			f := m.fresh()
 			if err := f.Open(1, m.tokens[a.ID], len(m.tokens[a.ID])-1); err != nil {

@@ -111,6 +111,9 @@ func (m *Medusa) Close(id infer.SeqID) {
 	}
 }
 
+// Backlog returns 1: heads read nothing but the hidden state before the root.
+func (m *Medusa) Backlog(infer.SeqID) int { return 1 }
+
 // begin forgets what the heads have said.
 func (s *medusaSeq) begin(known bool) {
 	s.known = known
@@ -147,7 +150,7 @@ func (m *Medusa) Rows(ctx context.Context, asks []infer.Ask) ([]infer.Row, error
 		if s == nil {
 			return nil, fmt.Errorf("source: sequence %d is not open", a.ID)
 		}
-		for n := a.From; n < a.Tree.Len(); n++ {
+		for n := a.From; n < a.Nodes(); n++ {
 			full := a.Full || a.Allow != nil
 			if l := s.at(a, n); l != nil && (!l.ran || len(l.tokens) < m.width(a) || full && !l.full) {
 				if !slices.Contains(m.fill, l) {
@@ -163,14 +166,14 @@ func (m *Medusa) Rows(ctx context.Context, asks []infer.Ask) ([]infer.Row, error
 	room := 0 // rows are slices of held, which must not move while rows are added
 	for i := range asks {
 		if a := &asks[i]; a.Allow != nil {
-			room += (a.Tree.Len() - a.From) * m.width(a)
+			room += (a.Nodes() - a.From) * m.width(a)
 		}
 	}
 	m.held, m.heldP = slices.Grow(m.held[:0], room), slices.Grow(m.heldP[:0], room)
 	m.rows = m.rows[:0]
 	for i := range asks {
 		a := &asks[i]
-		for n := a.From; n < a.Tree.Len(); n++ {
+		for n := a.From; n < a.Nodes(); n++ {
 			var r infer.Row
 			if l := m.open[a.ID].at(a, n); l != nil && a.Allow != nil {
 				r = m.allowed(a, n, l)

@@ -9,8 +9,7 @@ import (
 	"talf/tree"
 )
 
-// Features that wait are bounded, those of closed sequences included, and what is left unread is
-// counted right whatever is opened, read, closed and forgotten.
+// Features of closed sequences that wait are bounded, and what is left unread is counted right whatever is opened, read, closed and forgotten.
 func TestWhatWaitsIsBounded(t *testing.T) {
 	conf := modeltest.Default()
 	conf.MaxPos = 2048
@@ -19,8 +18,7 @@ func TestWhatWaitsIsBounded(t *testing.T) {
 	if h.most < tree.MaxNodes {
 		t.Fatalf("%d positions may wait", h.most)
 	}
-	h.most = 1000
-	h.Postpone(true)
+	h.most = 700
 	const part = 100
 	most := 0
 	for id := range infer.SeqID(12) {
@@ -33,19 +31,27 @@ func TestWhatWaitsIsBounded(t *testing.T) {
 			for i := range part - 1 {
 				path = append(path, chunk.Add(i, int32(id)))
 			}
+			before := h.Backlog(id)
 			if err := h.Commit(id, infer.Proposal{Tree: chunk}, infer.Verdict{Path: path, Next: 1}, rows{f: f}); err != nil {
 				t.Fatal(err)
 			}
-			if _, err := h.Rows(t.Context(), nil); err != nil {
-				t.Fatal(err)
+			if got := h.Backlog(id); got != before+part {
+				t.Errorf("%d positions wait, want %d", got, before+part)
 			}
-			most = max(most, h.waiting())
-			if n := h.waiting(); n > h.most {
-				t.Errorf("sequence %d: %d positions wait, want at most %d", id, n, h.most)
+			if id%4 == 1 {
+				if _, err := h.Rows(t.Context(), []infer.Ask{{ID: id, Width: 30}}); err != nil {
+					t.Fatal(err)
+				}
+				if got := h.Backlog(id); got != before+part-30 {
+					t.Errorf("%d positions wait after 30 were read, want %d", got, before+part-30)
+				}
 			}
 		}
 		if id%3 != 2 {
 			h.Close(id)
+		}
+		if most = max(most, h.held); h.held > h.most {
+			t.Errorf("%d positions wait, want at most %d", h.held, h.most)
 		}
 	}
 	if most < h.most/2 {

@@ -16,7 +16,6 @@ var Clocks = map[string]string{
 	"compute/cpu/pool_test.go":                 "pauses let helpers park, or keep them busy: either is right",
 	"infer/bench/load/load_test.go":            "a server that bubbles call",
 	"infer/bench/micro/timed_internal_test.go": "a device that a bubble uses",
-	"infer/draft/answers_test.go":              "the clock of an engine whose passes are said to take other times",
 	"serve/bodies_test.go":                     "whether a deadline lies ahead; it is a minute or more",
 	"serve/equal_trial_test.go":                "pauses between requests",
 	"serve/framing_test.go":                    "a client that bubbles use",

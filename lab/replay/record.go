@@ -11,7 +11,6 @@ import (
 	"talf/infer/bench"
 	"talf/infer/draft"
 	"talf/infer/draft/search"
-	"talf/infer/experts"
 	"talf/model"
 	"talf/tree"
 )
@@ -288,9 +287,6 @@ func (r *recTarget) Open(id infer.SeqID, prompt []int32, keep int) error {
 	r.at[id] = keep
 	return r.Target.Open(id, prompt, keep)
 }
-
-// Experts are those of the target.
-func (r *recTarget) Experts() experts.Read { return experts.Last(r.Target) }
 
 func (r *recTarget) Commit(id infer.SeqID, path []int) error {
 	r.at[id] += len(path)

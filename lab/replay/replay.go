@@ -206,15 +206,11 @@ func (x *replayRows) Rank(dst []int32, n, k int) []int32 {
 // Hidden returns no hidden state.
 func (x *replayRows) Hidden(int) model.Feature { return model.Feature{} }
 
-// replaySource answers for a recorded draft model. Like the draft models of package source, it
-// reads what was committed with its sequence's next ask, or once lag tokens wait, unless that is
-// postponed. Each token that it reads is a row of its pass.
+// replaySource answers for a recorded draft model. Each token that it reads is a row of its pass.
 type replaySource struct {
-	r         *Replay
-	ch        *Channel
-	open      map[infer.SeqID]*reading
-	postponed bool
-	read      int
+	r    *Replay
+	ch   *Channel
+	open map[infer.SeqID]*reading
 }
 
 // A reading is where a draft model is in one sequence.
@@ -222,9 +218,6 @@ type reading struct {
 	at      int // position of the root
 	pending int // committed tokens that it has not read, the root included
 }
-
-// lag is how many tokens of a sequence that asks nothing may wait.
-const lag = 64
 
 // Match returns 0: no prefix is kept.
 func (s *replaySource) Match([]int32) int { return 0 }
@@ -245,26 +238,22 @@ func (s *replaySource) Commit(id infer.SeqID, p infer.Proposal, v infer.Verdict,
 // Close ends a sequence.
 func (s *replaySource) Close(id infer.SeqID) { delete(s.open, id) }
 
-// Postpone leaves what is committed unread until its sequence asks.
-func (s *replaySource) Postpone(on bool) { s.postponed = on }
-
 // Backlog returns how many committed tokens of a sequence are still to be read.
 func (s *replaySource) Backlog(id infer.SeqID) int { return s.open[id].pending }
-
-// Read returns how many committed tokens the last Rows has read.
-func (s *replaySource) Read() int { return s.read }
 
 // Rows answers from the recording.
 func (s *replaySource) Rows(_ context.Context, asks []infer.Ask) ([]infer.Row, error) {
 	var rows []infer.Row
 	var way tap
 	tokens := s.r.rec.Texts[s.r.text].Tokens
-	s.read = 0
 	beside := 0 // rows that answer nothing
 	for _, a := range asks {
 		at := s.open[a.ID]
+		if a.Tree == nil {
+			beside, at.pending = beside+a.Width, at.pending-a.Width
+			continue
+		}
 		if a.From == 0 {
-			s.read += at.pending
 			beside += max(0, at.pending-1) // the root's row is an answer
 			at.pending = 0
 		}
@@ -280,15 +269,8 @@ func (s *replaySource) Rows(_ context.Context, asks []infer.Ask) ([]infer.Row, e
 			rows = append(rows, infer.Row{Tokens: c.Token[:k:k], LogProb: c.LogProb[:k:k]})
 		}
 	}
-	for _, x := range s.open {
-		if !s.postponed && x.pending >= lag {
-			s.read, beside, x.pending = s.read+x.pending, beside+x.pending, 0
-		}
-	}
 	if n := len(rows) + beside; n > 0 {
 		s.r.spend(s.ch, n)
 	}
 	return rows, nil
 }
-
-var _ infer.Postponer = (*replaySource)(nil)

@@ -158,7 +158,7 @@ func TestBenchMeasuresAgainWhatAFileHoldsNow(t *testing.T) {
 		}
 		return info.Size()
 	}
-	for _, method := range []string{"static:file=" + shape, "auto:pld+static:file=" + shape} {
+	for _, method := range []string{"static:file=" + shape} {
 		first := size("[[0],[1]]", method)
 		if again := size("[[0],[1]]", method); again != first {
 			t.Errorf("%s: the log grew from %d to %d bytes where nothing changed", method, first, again)

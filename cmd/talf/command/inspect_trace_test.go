@@ -3,6 +3,7 @@ package command
 import (
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -68,7 +69,7 @@ func TestTracesAreRecordedAndDrawn(t *testing.T) {
 	file, svg := filepath.Join(tmp, "trace.jsonl"), filepath.Join(tmp, "trace.svg")
 	args := []string{"generate", "--model", dir, "--head", ckpt, "--prompt", "Once upon a time", "--max-tokens", "16", "--ignore-eos"}
 	for _, more := range [][]string{
-		nil,
+		{"--method", "salf:paper"},
 		{"--method", "static:draw=distinct", "--verify", "traversal", "--temperature", "1", "--seed", "0"},
 	} {
 		run := append(args[:len(args):len(args)], more...)
@@ -78,7 +79,7 @@ func TestTracesAreRecordedAndDrawn(t *testing.T) {
 		}
 		out := talftest.OK(t, "", "inspect", "trace", file)
 		verifier := "greedy"
-		if more != nil {
+		if slices.Contains(more, "traversal") {
 			verifier = "traversal"
 		}
 		for _, part := range []string{"round 1 at ", "● ", "○ ", "→ ", "q 0.", "p 0.", "16 tokens in ", "verified by " + verifier} {

@@ -62,7 +62,7 @@ func TestServeDraftsPredictions(t *testing.T) {
 				}
 				if u.Details == nil || u.Details.Accepted < x.accepted || u.Completion != 40+u.Details.Rejected || u.Total != u.Prompt+u.Completion {
 					t.Errorf("%s, %s, temperature %v: %+v, %+v", name, method, temperature, u, u.Details)
-				} else if c.Talf.Rounds > x.rounds {
+				} else if c.Talf.Rounds > x.rounds && method != "auto" { // which drafts as far as that pays here
 					t.Errorf("%s, %s, temperature %v: %d rounds, %d accepted", name, method, temperature, c.Talf.Rounds, u.Details.Accepted)
 				}
 			}

@@ -293,8 +293,8 @@ func TestServeMeasuresAcceptance(t *testing.T) {
 func TestServeTracesNoOtherKeysTokens(t *testing.T) {
 	dir := talftest.TinyModel(t, talftest.TinyConfig(), 1)
 	t.Setenv(keyVariable, "secret")
-	url, _ := startServer(t, "--model", dir, "--method", "recycle", "--method", "recycle:table=keep", "--method", "auto:pld+goose:table=keep")
-	for method, want := range map[string]int{"recycle": http.StatusOK, "recycle:table=keep": http.StatusBadRequest, "auto:pld+goose:table=keep": http.StatusBadRequest} {
+	url, _ := startServer(t, "--model", dir, "--method", "recycle", "--method", "recycle:table=keep", "--method", "suffix:table=keep")
+	for method, want := range map[string]int{"recycle": http.StatusOK, "recycle:table=keep": http.StatusBadRequest, "suffix:table=keep": http.StatusBadRequest} {
 		r, err := http.NewRequestWithContext(t.Context(), http.MethodPost, url+"/completions", strings.NewReader(fmt.Sprintf(
 			`{"prompt":"a","max_tokens":4,"ignore_eos":true,"stream":true,"talf":{"trace":true,"method":%q}}`, method)))
 		if err != nil {

@@ -105,11 +105,8 @@ func TestExpertsOfPassesAreCounted(t *testing.T) {
 				}
 			}
 		}
-		if r := rows[1]; !(r.Predicted > 0) || r.Expected <= float64(mix.Top) || r.Expected > float64(mix.Experts) {
-			t.Errorf("%v experts and %v ms are expected", r.Expected, r.Predicted)
-		}
 		table := micro.PassTable(rows)
-		if h := table.Header; h[len(h)-3] != "experts" || len(table.Cells[0]) != len(h) {
+		if h := table.Header; h[len(h)-1] != "experts" || len(table.Cells[0]) != len(h) {
 			t.Errorf("header %q, first row %q", h, table.Cells[0])
 		}
 		first = rows

@@ -76,15 +76,9 @@ type PassRow struct {
 	Linear    float64 `json:"linear_share"` // of the median pass
 	Attention float64 `json:"attention_share"`
 	// Of a model with experts: those that a pass reads of a layer, the mean over the layers that have
-	// some, and by layer, 0 for one that has none.
-	Experts float64 `json:"experts,omitempty"`
-	// What the cost model that draft methods follow expects of such trees, from passes over others of
-	// 1, 2, 4, … rows: experts of a layer, ms, and how far these were from what the trees took just then,
-	// relative to it. Such a model has other trees in every round, and medians are over them.
-	Expected  float64   `json:"experts_expected,omitempty"`
-	Predicted float64   `json:"predicted_ms,omitempty"`
-	Off       float64   `json:"predicted_off,omitempty"`
-	ByLayer   []float64 `json:"experts_by_layer,omitempty"`
+	// some, and of each layer.
+	Experts float64   `json:"experts,omitempty"`
+	ByLayer []float64 `json:"experts_by_layer,omitempty"`
 }
 
 // OfRead returns the share of the read bandwidth that the median pass reaches. It compares
@@ -114,7 +108,6 @@ func Passes(ctx context.Context, models []PassModel, c PassConfig) ([]PassRow, e
 		rows    [][]pass // by size; a prompt's last
 		reads   []float64
 		experts [][]int // by size and layer: experts that all passes read
-		costs   costs
 	}
 	sizes := c.Rows
 	if c.Prompt > 0 {
@@ -141,11 +134,8 @@ func Passes(ctx context.Context, models []PassModel, c PassConfig) ([]PassRow, e
 			if m.Read != nil && rep > 0 {
 				s.reads = append(s.reads, m.Read())
 			}
-			if err := s.costs.learn(ctx, m.Model, s.seq, slices.Max(c.Rows), r, rep == 0); err != nil {
-				return nil, fmt.Errorf("%s: %w", m.Name, err)
-			}
 			for k, t := range trees {
-				if isMixture(m.Model) {
+				if m.Model.Spec().Mixture.Experts > 0 {
 					t = randomTree(r, m.Model.Spec().Vocab, t.Len()) // reads experts that those of the last round did not
 				}
 				m.Device.take()
@@ -162,7 +152,6 @@ func Passes(ctx context.Context, models []PassModel, c PassConfig) ([]PassRow, e
 				p.linear, p.attend = m.Device.take()
 				if rep > 0 { // the first round warms up
 					s.rows[k] = append(s.rows[k], p)
-					s.costs.compare(t.Len(), p.total)
 					s.experts[k] = sumRead(s.experts[k], read, m.Model.Experts().Layers)
 				}
 			}
@@ -203,8 +192,6 @@ func Passes(ctx context.Context, models []PassModel, c PassConfig) ([]PassRow, e
 			}
 			if row.Prompt {
 				row.Context = 0
-			} else {
-				row.Expected, row.Predicted, row.Off = s.costs.predict(n)
 			}
 			row.Bandwidth = float64(row.Bytes) / (row.Best / 1e3)
 			if len(s.reads) > 0 {
@@ -250,17 +237,29 @@ func randomTokens(r *rand.Rand, m *model.Model, n int) []int32 {
 	return ids
 }
 
+// randomTree returns a tree of n nodes with random parents and, for a mixture's sake, other tokens than those of
+// the tree before.
+func randomTree(r *rand.Rand, vocab, n int) *tree.Tree {
+	t := new(tree.Tree)
+	first := r.IntN(vocab)
+	t.Reset(int32(first), n)
+	for k := 1; k < n; k++ {
+		// A vocabulary has at least as many tokens as a node has children here.
+		t.Add(r.IntN(k), int32((first+k)%vocab))
+	}
+	return t
+}
+
 func ms(d time.Duration) float64 { return d.Seconds() * 1e3 }
 
 func ratio(a, b time.Duration) float64 { return float64(a) / float64(max(b, 1)) }
 
-// PassTable lays out the rows; models with experts have columns of those that a pass reads of each
-// layer, and of what the cost model of draft methods says of such passes, compared with the median.
+// PassTable lays out the rows; models with experts have a column of those that a pass reads of each layer.
 func PassTable(rows []PassRow) table.Table {
 	t := table.Table{Header: []string{"weights", "context", "rows", "ms, best", "ms, median", "cost over one", "by medians", "tokens/s", "GB/s", "of read", "attention"}}
 	mixtures := slices.ContainsFunc(rows, func(r PassRow) bool { return r.Experts > 0 })
 	if mixtures {
-		t.Header = append(t.Header, "experts", "expected", "ms, predicted")
+		t.Header = append(t.Header, "experts")
 	}
 	for i := range rows {
 		r := &rows[i]
@@ -279,11 +278,7 @@ func PassTable(rows []PassRow) table.Table {
 		})
 		if mixtures {
 			last := &t.Cells[len(t.Cells)-1]
-			expected, predicted := "–", "–"
-			if r.Predicted > 0 {
-				expected, predicted = fmt.Sprintf("%.1f", r.Expected), fmt.Sprintf("%.2f (%+.0f%%)", r.Predicted, 100*r.Off)
-			}
-			*last = append(*last, fmt.Sprintf("%.1f", r.Experts), expected, predicted)
+			*last = append(*last, fmt.Sprintf("%.1f", r.Experts))
 		}
 	}
 	return t

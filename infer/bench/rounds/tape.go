@@ -6,7 +6,6 @@ import (
 	"time"
 
 	"talf/infer"
-	"talf/infer/experts"
 	"talf/model"
 	"talf/tree"
 )
@@ -15,19 +14,20 @@ import (
 // at a time. It reuses its memory from text to text. The time that noting takes is not counted.
 // It serves one sequence at a time.
 type Tape struct {
-	now    func() time.Time
-	target infer.Target
-	source infer.Source
-	prompt []int32
-	keep   int
-	at     int // positions committed
-	mark   time.Time
-	calls  []call
-	ints   []int32 // of the calls' trees and paths
-	hidden []model.Feature
-	allows []allowed
-	rounds []Round
-	open   Round // the round in progress
+	sources map[infer.Source]*tapeSource
+	now     func() time.Time
+	target  infer.Target
+	source  infer.Source
+	prompt  []int32
+	keep    int
+	at      int // positions committed
+	mark    time.Time
+	calls   []call
+	ints    []int32 // of the calls' trees and paths
+	hidden  []model.Feature
+	allows  []allowed
+	rounds  []Round
+	open    Round // the round in progress
 }
 
 // A call is one call of a target or a source. Its arguments are copied, because the caller
@@ -44,7 +44,7 @@ type call struct {
 	first int // of its hidden states
 
 	asks        bool // something is asked
-	later       bool // what nobody asks about is left unread
+	read        int  // committed tokens that a source is to read beside
 	from, width int
 	full        bool
 	held        bool // the ask said what may follow
@@ -108,16 +108,23 @@ func (t *Tape) appendPath(dst []int, s noted) []int {
 func (t *Tape) Begin(e *infer.Engine, s infer.Source) (*infer.Engine, infer.Source) {
 	*t = Tape{
 		now: e.Clock, target: e.Target, source: s,
-		calls: t.calls[:0], ints: t.ints[:0], hidden: t.hidden[:0], allows: t.allows[:0],
+		calls: t.calls[:0], ints: t.ints[:0], hidden: t.hidden[:0], allows: t.allows[:0], sources: t.sources,
 	}
 	if t.now == nil {
 		t.now = time.Now
 	}
-	through := &infer.Engine{Target: &tapeTarget{e.Target, t}, Config: e.Config, Clock: e.Clock}
+	through := &infer.Engine{Target: &tapeTarget{e.Target, t}, Config: e.Config, Clock: e.Clock, Control: e.Control}
 	if s == nil {
 		return through, nil
 	}
-	return through, &tapeSource{Source: s, t: t}
+	// A controller tells sources apart.
+	if t.sources[s] == nil {
+		if t.sources == nil {
+			t.sources = map[infer.Source]*tapeSource{}
+		}
+		t.sources[s] = &tapeSource{Source: s, t: t}
+	}
+	return through, t.sources[s]
 }
 
 // noting returns the time and leaves the time since then out of the round.
@@ -174,9 +181,6 @@ func (x *tapeTarget) Score(ctx context.Context, jobs []infer.Job) ([]infer.Rows,
 	return rows, err
 }
 
-// Experts are those of the target, which methods follow here as elsewhere.
-func (x *tapeTarget) Experts() experts.Read { return experts.Last(x.Target) }
-
 func (x *tapeTarget) Commit(id infer.SeqID, path []int) error {
 	t := x.t
 	since := t.now()
@@ -192,42 +196,19 @@ func (x *tapeTarget) Commit(id infer.SeqID, path []int) error {
 
 type tapeSource struct {
 	infer.Source
-	t     *Tape
-	later bool
-	held  [1]infer.Ask
-}
-
-// Postpone, Backlog and Read are those of the source, which methods follow here as elsewhere; one that is no
-// Postponer has read everything.
-func (x *tapeSource) Postpone(on bool) {
-	x.later = on
-	if p, ok := x.Source.(infer.Postponer); ok {
-		p.Postpone(on)
-	}
-}
-
-func (x *tapeSource) Backlog(id infer.SeqID) int {
-	if p, ok := x.Source.(infer.Postponer); ok {
-		return p.Backlog(id)
-	}
-	return 0
-}
-
-func (x *tapeSource) Read() int {
-	if p, ok := x.Source.(infer.Postponer); ok {
-		return p.Read()
-	}
-	return 0
+	t    *Tape
+	held [1]infer.Ask
 }
 
 func (x *tapeSource) Rows(ctx context.Context, asks []infer.Ask) ([]infer.Row, error) {
 	t := x.t
 	since := t.now()
-	c := call{kind: callRows, round: -1, later: x.later}
+	c := call{kind: callRows, round: -1}
 	var copying time.Duration
 	rows := 0
-	if len(asks) > 0 {
-		a := &asks[0]
+	if a := &asks[0]; a.Tree == nil {
+		c.read = a.Width
+	} else {
 		c.asks, c.round, c.step = true, t.number(), len(t.open.Draft)
 		c.tree, c.from, c.width, c.full = t.noteTree(a.Tree), a.From, a.Width, a.Full
 		rows = a.Tree.Len() - a.From
@@ -343,7 +324,6 @@ func (t *Tape) sourceAgain(ctx context.Context, id infer.SeqID) error {
 	var work, kept tree.Tree
 	var path []int
 	asks := make([]infer.Ask, 0, 1)
-	lazy, _ := t.source.(infer.Postponer)
 	for i := range t.calls {
 		c := &t.calls[i]
 		switch c.kind {
@@ -353,8 +333,8 @@ func (t *Tape) sourceAgain(ctx context.Context, id infer.SeqID) error {
 				t.build(&work, c.tree)
 				asks = append(asks, infer.Ask{ID: id, Tree: &work, From: c.from, Width: c.width, Full: c.full, Allow: t.held(c)})
 			}
-			if lazy != nil {
-				lazy.Postpone(c.later)
+			if c.read > 0 {
+				asks = append(asks, infer.Ask{ID: id, Width: c.read})
 			}
 			since := t.now()
 			if _, err := t.source.Rows(ctx, asks); err != nil {

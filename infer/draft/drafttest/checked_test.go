@@ -1,10 +1,8 @@
 package drafttest
 
 import (
-	"math/rand/v2"
 	"reflect"
 	"testing"
-	"time"
 
 	"talf/infer"
 )
@@ -14,20 +12,16 @@ type braggart struct{ Oracle }
 
 func (*braggart) Traits() infer.Traits {
 	return infer.Traits{
-		Harvest: true, Keeps: true, Defers: true, Took: func(infer.Timing) {}, Rest: func() int { return 0 }, Rested: func(int, []int32, time.Duration) {},
-		Origins: []string{"here"}, Origin: func(int) int { return 0 },
-		Finish: func(*infer.Proposal) error { return nil }, Idle: idle{}, End: func() {},
+		Harvest: infer.Anew, Control: infer.Always,
+		Origins: infer.Origins{Names: []string{"here"}, Of: func(int) int { return 0 }},
+		Finish:  func(*infer.Proposal) error { return nil }, End: func() {},
 	}
 }
-
-type idle struct{}
-
-func (idle) Release() {}
 
 // The suite sees a drafter as the engine does: its wrapper loses no trait, including those that
 // are added later.
 func TestTheSuiteLosesNoTrait(t *testing.T) {
-	c := &checked{d: new(braggart), costs: rand.New(rand.NewPCG(1, 2))}
+	c := &checked{d: new(braggart)}
 	bare, wrapped := reflect.ValueOf(c.d.Traits()), reflect.ValueOf(c.Traits())
 	for i := range bare.NumField() {
 		if name := bare.Type().Field(i).Name; bare.Field(i).IsZero() {

@@ -32,12 +32,16 @@ import (
 //     acceptance, a full acceptance, and a pass that failed or was cancelled;
 //   - a second sequence with the same drafter is decoded as correctly as the first.
 //
-// In a third of the trials a budget bounds, ends and cuts trees at random.
+// In a third of the trials a controller bounds, ends and cuts trees at random, and lets drafters sit rounds out.
 //
 // Some models are broken: they have logits that are infinite or NaN.
-//
-// A Timer gets random costs: no output may depend on them.
 func Run(t *testing.T, newDrafter func() infer.Drafter) {
+	t.Helper()
+	RunWith(t, newDrafter, nil)
+}
+
+// RunWith is Run with controllers, and clocks, of the caller's in place of that third's.
+func RunWith(t *testing.T, newDrafter func() infer.Drafter, control func() (infer.Controller, func() time.Time)) {
 	t.Helper()
 	seeds := 300
 	if testing.Short() {
@@ -45,7 +49,7 @@ func Run(t *testing.T, newDrafter func() infer.Drafter) {
 	}
 	var seen outcome
 	for seed := range uint64(seeds) {
-		if err := check(seed, newDrafter, &seen); err != nil {
+		if err := check(seed, newDrafter, control, &seen); err != nil {
 			t.Fatalf("seed %d: %v", seed, err)
 		}
 	}
@@ -55,10 +59,10 @@ func Run(t *testing.T, newDrafter func() infer.Drafter) {
 
 // Check is one trial of Run, with everything in it drawn from seed.
 func Check(seed uint64, newDrafter func() infer.Drafter) error {
-	return check(seed, newDrafter, new(outcome))
+	return check(seed, newDrafter, nil, new(outcome))
 }
 
-func check(seed uint64, newDrafter func() infer.Drafter, seen *outcome) (err error) {
+func check(seed uint64, newDrafter func() infer.Drafter, control func() (infer.Controller, func() time.Time), seen *outcome) (err error) {
 	defer func() {
 		// The worlds panic when a drafter makes the engine break a contract.
 		if r := recover(); r != nil {
@@ -69,7 +73,7 @@ func check(seed uint64, newDrafter func() infer.Drafter, seen *outcome) (err err
 			err = errors.New(s)
 		}
 	}()
-	return trial(seed, newDrafter, seen)
+	return trial(seed, newDrafter, control, seen)
 }
 
 // An outcome counts rounds by how they ended.
@@ -77,7 +81,7 @@ type outcome struct {
 	tokens, rounds, empty, none, some, full, cancelled, undrafted int
 }
 
-func trial(seed uint64, newDrafter func() infer.Drafter, seen *outcome) error {
+func trial(seed uint64, newDrafter func() infer.Drafter, control func() (infer.Controller, func() time.Time), seen *outcome) error {
 	rng := rand.New(rand.NewPCG(seed, 77))
 	pick := func(xs ...int) int { return xs[rng.IntN(len(xs))] }
 	vocab := 2 + rng.IntN(12)
@@ -109,14 +113,17 @@ func trial(seed uint64, newDrafter func() infer.Drafter, seen *outcome) error {
 	engine := &infer.Engine{Target: target, Config: infer.Config{
 		PrefillChunk: pick(1, 2, 7, 256), MaxNodes: pick(1, 2, 3, 5, 16, 60, 200),
 	}}
-	if seed%3 == 1 {
-		engine.Budget = &Budget{Rand: rand.New(rand.NewPCG(seed, 5))}
+	if control != nil {
+		engine.Config.Shared = true
+		engine.Control, engine.Clock = control()
+	} else if seed%3 == 1 {
+		engine.Control, engine.Config.Shared = &Control{Rand: rand.New(rand.NewPCG(seed, 5))}, true
 	}
 
 	// Several sequences, each with its own drafter; the second round re-uses them.
 	drafters := make([]*checked, pick(1, 1, 2, 3))
 	for i := range drafters {
-		drafters[i] = &checked{d: newDrafter(), vocab: vocab, seen: seen, costs: rand.New(rand.NewPCG(seed, uint64(i)))}
+		drafters[i] = &checked{d: newDrafter(), vocab: vocab, seen: seen}
 	}
 	for range 2 {
 		var seqs []*infer.Sequence
@@ -135,13 +142,13 @@ func trial(seed uint64, newDrafter func() infer.Drafter, seen *outcome) error {
 				Verifier: v, Processor: proc,
 			}
 			setFail(target, sources, nil)
-			budget := engine.Budget
-			engine.Budget = nil
+			control := engine.Control
+			engine.Control = nil
 			plain, err := engine.Generate(context.Background(), req)
 			if err != nil {
 				return err
 			}
-			engine.Budget = budget
+			engine.Control = control
 			want = append(want, slices.Clone(plain.Tokens()))
 			if err := checkPlain(target, req, temperature, plain.Tokens()); err != nil {
 				return err
@@ -273,30 +280,11 @@ type checked struct {
 	seen   *outcome
 	prompt []int32
 	tokens []int32 // observed, the root last
-	costs  *rand.Rand
 }
 
-// Traits returns the drafter's traits, with random costs for its Timer.
+// Traits returns the drafter's traits.
 func (c *checked) Traits() infer.Traits {
 	t := c.d.Traits()
-	if told := t.Took; told != nil {
-		t.Took = func(x infer.Timing) {
-			x.Verify, x.Draft, x.Overhead, x.Drafting = 100*c.cost(), 10*c.cost(), c.cost(), 0
-			if x.Overhead > 0 {
-				x.Drafting = time.Duration(c.costs.Int64N(int64(x.Overhead)))
-			}
-			told(x)
-		}
-	}
-	if rested := t.Rested; rested != nil {
-		t.Rested = func(pos int, tokens []int32, work time.Duration) {
-			if pos != len(c.tokens)-1 || tokens[0] != c.tokens[pos] || len(tokens) < 2 {
-				panic(fmt.Sprintf("drafttest: told of the tokens %v at %d, the last token is %d at %d", tokens, pos, c.tokens[len(c.tokens)-1], len(c.tokens)-1))
-			}
-			c.tokens = append(c.tokens, tokens[1:]...)
-			rested(pos, tokens, c.cost())
-		}
-	}
 	if finish := t.Finish; finish != nil {
 		t.Finish = func(p *infer.Proposal) error {
 			if err := finish(p); err != nil {
@@ -306,10 +294,6 @@ func (c *checked) Traits() infer.Traits {
 		}
 	}
 	return t
-}
-
-func (c *checked) cost() time.Duration {
-	return time.Duration(c.costs.ExpFloat64()*float64(c.costs.IntN(3))*1000) * time.Nanosecond
 }
 
 func (c *checked) Start(prompt []int32) error {

@@ -249,6 +249,7 @@ type Source struct {
 type sourceSeq struct {
 	tokens []int32 // committed, the root last
 	ran    int
+	unread int
 }
 
 // Match has no kept prefixes of its own: it uses the target's.
@@ -259,9 +260,12 @@ func (s *Source) Open(id infer.SeqID, prompt []int32, keep int) error {
 	if s.seqs == nil {
 		s.seqs = map[infer.SeqID]*sourceSeq{}
 	}
-	s.seqs[id] = &sourceSeq{tokens: slices.Clone(prompt[:keep+1])}
+	s.seqs[id] = &sourceSeq{tokens: slices.Clone(prompt[:keep+1]), unread: keep + 1}
 	return nil
 }
+
+// Backlog returns how many committed tokens are still to be read.
+func (s *Source) Backlog(id infer.SeqID) int { return s.seqs[id].unread }
 
 // Rows answers from the tables.
 func (s *Source) Rows(ctx context.Context, asks []infer.Ask) ([]infer.Row, error) {
@@ -277,8 +281,15 @@ func (s *Source) Rows(ctx context.Context, asks []infer.Ask) ([]infer.Row, error
 	var rows []infer.Row
 	for _, a := range asks {
 		q := s.seqs[a.ID]
+		if a.Tree == nil {
+			if a.Width < 1 || a.Width >= q.unread {
+				panic(fmt.Sprintf("drafttest: a source is to read %d tokens of %d, the root included", a.Width, q.unread))
+			}
+			q.unread -= a.Width
+			continue
+		}
 		if a.From == 0 {
-			q.ran = 0
+			q.ran, q.unread = 0, 0
 		}
 		if a.From != q.ran || a.From >= a.Tree.Len() || a.Tree.Token(0) != q.tokens[len(q.tokens)-1] {
 			panic(fmt.Sprintf("drafttest: asked from %d of %d nodes below %d; %d ran, the root is %d",
@@ -325,6 +336,7 @@ func (s *Source) Commit(id infer.SeqID, p infer.Proposal, v infer.Verdict, _ inf
 		q.tokens = append(q.tokens, p.Tree.Token(n))
 	}
 	q.tokens, q.ran = append(q.tokens, v.Next), 0
+	q.unread += len(v.Path)
 	return nil
 }
 

@@ -63,10 +63,15 @@ func (m *Memory) Bytes() int {
 // Traits asks for the rows of the prompt if the table learns from them, and for those of a kept
 // prefix too unless the table outlives the sequence.
 func (m *Memory) Traits(origin func(n int) int, origins ...string) infer.Traits {
-	return infer.Traits{
-		Harvest: m.Table != nil && m.Harvest != Rounds, Keeps: m.Table != nil && m.Table.Keep,
-		Origins: origins, Origin: origin,
+	t := infer.Traits{Origins: infer.Origins{Names: origins, Of: origin}}
+	switch {
+	case m.Table == nil || m.Harvest == Rounds:
+	case m.Table.Keep:
+		t.Harvest = infer.Once
+	default:
+		t.Harvest = infer.Anew
 	}
+	return t
 }
 
 // Prefill reports whether a root at sequence position pos belongs to the prompt and is not its

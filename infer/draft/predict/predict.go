@@ -125,13 +125,12 @@ func (d *Drafter) Start(prompt []int32) error {
 // Traits are those of the other drafter, with an origin of nodes more.
 func (d *Drafter) Traits() infer.Traits {
 	t := d.other.Traits()
-	t.Rest, t.Rested = nil, nil // a prediction is proposed whether the other rests or not
-	inner, names := t.Origin, t.Origins
+	inner, names := t.Origins.Of, t.Origins.Names
 	if inner == nil {
 		inner, names = func(int) int { return 0 }, []string{"draft"}
 	}
-	t.Origins = append(names[:len(names):len(names)], "prediction")
-	t.Origin = func(n int) int {
+	t.Origins.Names = append(names[:len(names):len(names)], "prediction")
+	t.Origins.Of = func(n int) int {
 		if n < d.known {
 			return inner(n)
 		}

@@ -144,8 +144,8 @@ func TestOriginsTellThePrediction(t *testing.T) {
 	truth := plain.Tokens()
 	for _, method := range []string{"ar", "goose"} {
 		d := predict.Wrap(open(t, method).New(), predict.New(truth))
-		traits := d.Traits()
-		if got := traits.Origins[len(traits.Origins)-1]; got != "prediction" {
+		from := d.Traits().Origins
+		if got := from.Names[len(from.Names)-1]; got != "prediction" {
 			t.Errorf("%s: the last origin is %q", method, got)
 		}
 		v, err := verify.New("", 0)
@@ -158,7 +158,7 @@ func TestOriginsTellThePrediction(t *testing.T) {
 			Prompt: []int32{1, 2, 3}, MaxTokens: 60, Drafter: d, Verifier: v, Processor: drafttest.Plain{},
 			Trace: func(r infer.Round) error {
 				for n := 1; n < r.Proposal.Tree.Len(); n++ {
-					if traits.Origins[traits.Origin(n)] == "prediction" {
+					if from.Names[from.Of(n)] == "prediction" {
 						seen++
 					}
 				}

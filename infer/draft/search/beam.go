@@ -48,7 +48,7 @@ func MostLevels(k int) int { return (maxWork - 1) / k }
 // rank (Li et al. 2024, EAGLE-2, §4; TALF, appendix B).
 type Beam struct {
 	state
-	pace
+	stop
 	cfg   BeamConfig
 	level int
 	first int     // candidates of the newest level start here
@@ -86,9 +86,8 @@ func (b *Beam) Grow(rows []tree.Row) []int {
 	}
 	if b.level == 0 && len(b.asked) == 0 {
 		if b.maxDepth > 0 && b.n > 1 {
-			b.low(1, 1)
+			b.low(1)
 			b.request(0)
-			b.ends = append(b.ends, b.work.Len())
 			return b.ask
 		}
 		b.done()
@@ -115,35 +114,28 @@ func (b *Beam) Grow(rows []tree.Row) []int {
 	}
 	slices.SortFunc(b.pick, b.order)
 	next, sum := b.pick[:min(len(b.pick), b.cfg.K)], 0.0
-	next = next[:b.likely(next, b.worth)]
+	next = next[:max(b.likely(next, b.least), min(len(next), 1))]
 	for _, c := range next {
 		sum += math.Exp(b.cands[c].score)
 	}
-	if b.low(sum, len(next)) || len(next) == 0 {
+	if b.low(sum) || len(next) == 0 {
 		b.done()
 		return nil
 	}
 	for _, c := range next {
 		b.request(c)
 	}
-	b.ends = append(b.ends, b.work.Len())
 	return b.ask
 }
 
 // Finish ends the tree with the levels that were expanded.
 func (b *Beam) Finish() {
 	if b.open {
-		b.unanswered(b.ask)
 		b.done()
 	}
 }
 
-// Gains returns what each level but the last, which was not expanded, added to the tree, as SALF's
-// Gains does. It is valid until the next call.
-func (b *Beam) Gains() []float64 { return b.gained(&b.state, b.top) }
-
 func (b *Beam) done() {
-	b.top = b.top[:b.afford(&b.state, b.top)]
 	b.pick = append(b.pick[:0], b.top...)
 	slices.Sort(b.pick) // candidates are created in generation order
 	b.finish(b.pick)

@@ -55,7 +55,7 @@ func (c SALFConfig) Validate() error {
 // The root counts as one of the N nodes. Nodes are in order, best first.
 type SALF struct {
 	state
-	pace
+	stop
 	cfg  SALFConfig
 	g, q []int32 // candidates, best first, at most N each
 	d    []int32 // popped in this round
@@ -67,7 +67,7 @@ func NewSALF(c SALFConfig) (*SALF, error) {
 	if err := c.Validate(); err != nil {
 		return nil, err
 	}
-	s := &SALF{cfg: c, pace: pace{tune: Tuning{Th: c.Th}}}
+	s := &SALF{cfg: c, stop: stop{th: c.Th}}
 	s.n = c.N
 	return s, nil
 }
@@ -120,26 +120,24 @@ func (s *SALF) Grow(rows []tree.Row) []int {
 	}
 	keep, sum := s.d[:0], 0.0
 	for _, c := range s.d {
-		if x := &s.cands[c]; x.score > eps && x.score >= s.worth && int(x.depth) < s.maxDepth {
+		if x := &s.cands[c]; x.score > eps && (x.score >= s.least || len(keep) == 0) && int(x.depth) < s.maxDepth {
 			keep = append(keep, c)
 			sum += math.Exp(x.score)
 		}
 	}
-	if s.low(sum, len(keep)) || len(keep) == 0 || s.work.Room() < len(keep) {
+	if s.low(sum) || len(keep) == 0 || s.work.Room() < len(keep) {
 		s.done()
 		return nil
 	}
 	for _, c := range keep {
 		s.request(c)
 	}
-	s.ends = append(s.ends, s.work.Len())
 	return s.ask
 }
 
 // Finish ends the search as its own stop does.
 func (s *SALF) Finish() {
 	if s.open {
-		s.unanswered(s.ask)
 		s.ask, s.asked = s.ask[:0], s.asked[:0]
 		s.done()
 	}
@@ -157,12 +155,6 @@ func (s *SALF) done() {
 		slices.SortFunc(s.pick, s.order)
 	case Literal:
 	}
-	s.pick = s.pick[:s.afford(&s.state, s.pick)]
 	s.finish(s.pick)
 	s.open = false
 }
-
-// Gains returns what each round but the last, which stopped, added to the tree: the path
-// probabilities of the kept children of its nodes, less the worth of the same room without them,
-// estimated as the smallest probability of a kept node. It is valid until the next call.
-func (s *SALF) Gains() []float64 { return s.gained(&s.state, s.pick) }

@@ -200,5 +200,5 @@ func (d *Drafter) Observe(p infer.Proposal, v infer.Verdict, _ infer.Scores) err
 
 // Traits: nodes are drafted from the request, or from the outputs that are kept.
 func (d *Drafter) Traits() infer.Traits {
-	return infer.Traits{Origins: []string{"request", "outputs"}, Origin: func(int) int { return d.from }, End: d.end}
+	return infer.Traits{Origins: infer.Origins{Names: []string{"request", "outputs"}, Of: func(int) int { return d.from }}, End: d.end}
 }
