@@ -22,10 +22,10 @@ type Facts struct {
 // Settings are everything that decides the answers to prompts, so that a file never mixes answers
 // of two kinds.
 type Settings struct {
-	Function *identity.Function
+	Function *identity.Function `json:"function"`
 	// Rest is the tokenizer, the chat template, sampling and the limits of answers, and, if the
 	// text depends on it under the verifier, the draft method with the contents of its files.
-	Rest identity.Spec
+	Rest identity.Spec `json:"options"`
 }
 
 // settingsPrefix begins the hashes of Settings: it has the version of what they cover.
@@ -48,27 +48,15 @@ func mustMarshal(v any) []byte {
 	return raw
 }
 
-// settingsJSON is what files keep of Settings.
-type settingsJSON struct {
-	Function *identity.Function `json:"function"`
-	Rest     identity.Spec      `json:"options"`
-}
-
-// MarshalJSON writes s as files keep it.
-func (s Settings) MarshalJSON() ([]byte, error) {
-	return json.Marshal(settingsJSON{s.Function, s.Rest})
-}
-
-// UnmarshalJSON reads what MarshalJSON wrote.
+// UnmarshalJSON reads what a file keeps, which names the function.
 func (s *Settings) UnmarshalJSON(raw []byte) error {
-	var x settingsJSON
-	if err := json.Unmarshal(raw, &x); err != nil {
+	type plain Settings // without this method
+	if err := json.Unmarshal(raw, (*plain)(s)); err != nil {
 		return err
 	}
-	if x.Function == nil {
+	if s.Function == nil {
 		return fmt.Errorf("function: missing, want what computed the answers")
 	}
-	*s = Settings{Function: x.Function, Rest: x.Rest}
 	return nil
 }
 
