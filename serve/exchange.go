@@ -25,6 +25,7 @@ type exchange struct {
 	first   time.Duration // from the request to the first token of any answer; 0: there is none
 	prompt  int           // tokens, of all answers
 	cached  int
+	left    int // answers that ended before their own counts were complete
 	tokens  int
 	method  string
 	rounds  int
@@ -81,9 +82,12 @@ func (s *Server) finish(x *exchange, r *http.Request, status int) {
 	s.tracer.Record(r.Header, &spans.Request{ID: x.id, Route: s.route(r), Status: status, Begin: x.arrived, End: time.Now(), Answers: x.spans})
 	if x.answers > 0 {
 		line = append(line,
-			slog.Int("answers", x.answers), slog.Int("prompt_tokens", x.prompt), slog.Int("cached_tokens", x.cached), slog.Int("completion_tokens", x.tokens),
-			slog.Duration("ttft", x.first.Round(time.Microsecond)), slog.String("draft", x.method), slog.Int("rounds", x.rounds),
-			slog.Int("drafted", x.drafted), slog.Int("accepted", x.kept), slog.String("end", string(x.reason)))
+			slog.Int("answers", x.answers), slog.Int("prompt_tokens", x.prompt), slog.Int("completion_tokens", x.tokens),
+			slog.Duration("ttft", x.first.Round(time.Microsecond)), slog.String("end", string(x.reason)))
+		if x.left < x.answers { // what is not known is no 0
+			line = append(line, slog.Int("cached_tokens", x.cached), slog.String("draft", x.method), slog.Int("rounds", x.rounds),
+				slog.Int("drafted", x.drafted), slog.Int("accepted", x.kept))
+		}
 	}
 	x.mu.Unlock()
 	s.c.Log.LogAttrs(r.Context(), slog.LevelInfo, "request", line...)
@@ -196,7 +200,9 @@ func (a *observed) end(reason infer.Reason, whole bool) {
 	}
 	x.reason = reason
 	x.prompt, x.tokens = x.prompt+a.prompt, x.tokens+a.tokens
-	if whole {
+	if !whole {
+		x.left++
+	} else {
 		d := a.Drafting()
 		x.cached += a.Stats().Cached
 		x.method, x.rounds, x.drafted, x.kept = d.Method, x.rounds+d.Rounds, x.drafted+d.Drafted, x.kept+d.Accepted

@@ -207,6 +207,9 @@ func TestClientsThatGoAwayAreCountedAsSuch(t *testing.T) {
 			if lines[0]["status"] != float64(x.status) || lines[0]["end"] != x.end {
 				t.Errorf("status %v, end %v, want %d, %v", lines[0]["status"], lines[0]["end"], x.status, x.end)
 			}
+			if n, known := lines[0]["cached_tokens"]; known {
+				t.Errorf("%v tokens were cached of a prompt whose answer was not counted", n)
+			}
 			if strings.Contains(text, `"level":"WARN"`) || strings.Contains(text, `"level":"ERROR"`) {
 				t.Errorf("the log has a warning:\n%s", text)
 			}

@@ -19,6 +19,7 @@ func ParseChat(body []byte) (*Request, *refuse.Error) {
 	r := o.common()
 	r.Prompts = []Prompt{o.conversation()}
 	r.Prompts[0].Special = o.optionalBoolean("add_special_tokens")
+	o.length("n_predict", &r.MaxTokens) // llama.cpp's
 	o.length("max_tokens", &r.MaxTokens)
 	o.length("max_completion_tokens", &r.MaxTokens) // the newer name wins
 	r.Logprobs = o.boolean("logprobs")
@@ -49,6 +50,7 @@ func ParseCompletion(body []byte) (*Request, *refuse.Error) {
 	if v, ok := o.has("max_tokens"); ok && string(v) == "0" && r.Echo {
 		r.NoAnswer = true
 	} else {
+		o.length("n_predict", &r.MaxTokens) // llama.cpp's
 		o.length("max_tokens", &r.MaxTokens)
 	}
 	if n, ok := o.integer("logprobs", 0, MaxTop); ok {

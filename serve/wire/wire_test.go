@@ -304,3 +304,23 @@ func TestFormatsOfEveryDialect(t *testing.T) {
 		t.Errorf("messages: %+v, %v", r, err)
 	}
 }
+
+// llama.cpp's clients name the length of an answer n_predict; OpenAI's names win.
+func TestNPredictIsALength(t *testing.T) {
+	for body, want := range map[string]int{
+		`{"prompt":"a","n_predict":5}`:                                                         5,
+		`{"prompt":"a","n_predict":-1}`:                                                        0,
+		`{"prompt":"a","n_predict":5,"max_tokens":7}`:                                          7,
+		`{"messages":[{"role":"user","content":"a"}],"n_predict":5}`:                           5,
+		`{"messages":[{"role":"user","content":"a"}],"n_predict":5,"max_completion_tokens":7}`: 7,
+	} {
+		parse := wire.ParseCompletion
+		if strings.Contains(body, "messages") {
+			parse = wire.ParseChat
+		}
+		r, err := parse([]byte(body))
+		if err != nil || r.MaxTokens != want || len(r.Ignored) > 0 {
+			t.Errorf("%s: %+v, %v, want %d tokens", body, r, err, want)
+		}
+	}
+}

@@ -50,7 +50,8 @@ func newServe(a *app) *cobra.Command {
 		Long: `Serve answers /v1/chat/completions, /v1/completions, /v1/responses and Anthropic's
 /v1/messages, whole and streamed, with /v1/models, /tokenize, /detokenize, /health, /ready,
 /metrics and /version beside them. Requests share the model's passes, and each drafts its own
-trees; the text is that of talf generate. The object "talf" of a request chooses its method
+trees; the text is that of talf generate at the same temperature, which is 1 where a request
+names none, as OpenAI documents (generate's and chat's is 0). The object "talf" of a request chooses its method
 among those of --method ({"method": …}), bounds its trees ({"nodes": …}) or turns drafting
 off ({"off": true}); the object "talf" of an answer says what was done.
 
