@@ -137,7 +137,7 @@ func TestPerplexityIsThatOfLlamaCpp(t *testing.T) {
 	text := string(golden.Read(t, "zoo/text.txt"))
 	for _, z := range chosen(t) {
 		t.Run(z.Name, func(t *testing.T) {
-			path, want := zoo.Path(t, z.Name), computed(t, z.Name).Perplexity
+			path, want := zoo.Path(t, z.Name), recorded(t, z.Name).Perplexity
 			tok, err := tokenizer.Load(path)
 			if err != nil {
 				t.Fatal(err)
