@@ -214,7 +214,7 @@ func (e *Engine) sourceFailed(q *sourceAsks, seqs []*Sequence, err error) {
 		e.breakSource(q.source, err)
 		for _, s := range seqs {
 			if s.req.Source == q.source {
-				s.forsake(err)
+				s.disableDrafting(err)
 			}
 		}
 	}

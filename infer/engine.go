@@ -167,7 +167,7 @@ func (e *Engine) Preempt(s *Sequence) {
 // tokens.
 func (e *Engine) open(s *Sequence) error {
 	if err := e.brokenErr(s.req.Source); err != nil {
-		s.forsake(err)
+		s.disableDrafting(err)
 	}
 	s.owner = e.owner(s.req.Tenant, s.tokens)
 	// The last token is the next root, so it is never taken from a prefix.

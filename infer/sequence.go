@@ -61,7 +61,7 @@ type Sequence struct {
 	lost       error     // why the last round without drafts had none
 	plainly    error     // why the round in progress has no drafts
 	alone      error     // why the next round has none
-	forsaken   bool      // no round has any more, because the source panicked
+	draftsOff  bool      // no round has any more, because the source panicked
 	logged     []Logged  // of the output, if asked for
 	echoed     []Logged  // of the prompt but its first token, as far as it has run, if asked for
 	row        []float32 // a row of logits
@@ -216,9 +216,9 @@ func (s *Sequence) plain(err error) {
 	s.prop = Proposal{Tree: &s.root, Pos: len(s.tokens) - 1, MaxNodes: 1, MaxDepth: s.prop.MaxDepth}
 }
 
-// forsake makes all further rounds plain decoding, because the source is broken.
-func (s *Sequence) forsake(err error) {
-	s.forsaken = s.forsaken || s.req.Drafter != nil
+// disableDrafting makes all further rounds plain decoding, because the source is broken.
+func (s *Sequence) disableDrafting(err error) {
+	s.draftsOff = s.draftsOff || s.req.Drafter != nil
 	s.req.Drafter, s.req.Source, s.traits, s.lost, s.missed = nil, nil, Traits{}, err, 0
 }
 
@@ -396,7 +396,7 @@ func (s *Sequence) finishRound(e *Engine, rows Rows) {
 		s.lost = s.plainly
 		s.stats.Undrafted++
 		s.fellBack(s.lost)
-	} else if s.forsaken {
+	} else if s.draftsOff {
 		s.fellBack(s.lost)
 	}
 	v, err := s.callVerify()

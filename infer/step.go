@@ -251,7 +251,7 @@ func (e *Engine) makeRoom(seqs []*Sequence, full error, pass *Pass) {
 func (e *Engine) draftAll(ctx context.Context, seqs []*Sequence, pass *Pass) (spent time.Duration, err error) {
 	for _, s := range seqs {
 		if err := e.brokenErr(s.req.Source); err != nil {
-			s.forsake(err)
+			s.disableDrafting(err)
 		}
 	}
 	e.bid(seqs)
