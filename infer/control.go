@@ -161,7 +161,7 @@ func (s *Sequence) spared() error {
 func (s *Sequence) offer() {
 	b, p := &s.bid, &s.prop
 	b.Tree, b.LogV, b.Live = nil, nil, 0
-	if p.Tree.Len() > 1 && p.Draw() == Chosen {
+	if p.Tree.Len() > 1 && p.Choice() == Chosen {
 		b.Tree, b.LogV, b.Live = p.Tree, p.LogV, p.LiveNodes()
 	}
 }

@@ -56,7 +56,7 @@ func (s *deaf) Commit(id infer.SeqID, p infer.Proposal, v infer.Verdict, sc infe
 
 type mute struct{}
 
-func (mute) Fits(infer.Draw, bool) error { return nil }
+func (mute) Fits(infer.Choice, bool) error { return nil }
 
 func (mute) Verify(infer.Proposal, infer.Scores, infer.Chance) (infer.Verdict, error) {
 	return infer.Verdict{}, errPlanted

@@ -189,22 +189,22 @@ type Proposal struct {
 	Reach float64
 }
 
-// A Draw is a way to choose the children of a node. A verifier is lossless with some of them.
-type Draw uint8
+// A Choice is a way to choose the children of a node. A verifier is lossless with some of them.
+type Choice uint8
 
 // The ways.
 const (
-	Chosen   Draw = iota // without randomness
-	Distinct             // drawn from the draft without replacement
-	Repeated             // drawn from the draft with replacement
+	Chosen   Choice = iota // without randomness
+	Distinct               // drawn from the draft without replacement
+	Repeated               // drawn from the draft with replacement
 )
 
-func (d Draw) String() string {
+func (d Choice) String() string {
 	return [...]string{"chosen without randomness", "drawn without replacement", "drawn with replacement"}[d]
 }
 
-// Draw returns how the children of p's nodes were chosen.
-func (p *Proposal) Draw() Draw {
+// Choice returns how the children of p's nodes were chosen.
+func (p *Proposal) Choice() Choice {
 	switch {
 	case p.Q == nil:
 		return Chosen
@@ -352,7 +352,7 @@ type Verifier interface {
 	// Fits says why the output would not follow the target if children were chosen by d; chain
 	// says that no node has two. nil means that it would. The engine ends a sequence whose
 	// proposals do not fit.
-	Fits(d Draw, chain bool) error
+	Fits(d Choice, chain bool) error
 }
 
 // A Chance is the only source of randomness for drafters and verifiers. Tests

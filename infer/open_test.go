@@ -177,7 +177,7 @@ func TestGenerateSaysWhyItStopped(t *testing.T) {
 // A fussy verifier suits no drafted tree.
 type fussy struct{ infer.Verifier }
 
-func (fussy) Fits(infer.Draw, bool) error { return errPlanted }
+func (fussy) Fits(infer.Choice, bool) error { return errPlanted }
 
 func TestATreeThatDoesNotFitItsVerifierEndsTheSequence(t *testing.T) {
 	req := plainRequest(t, 1, 2)

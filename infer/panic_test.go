@@ -61,7 +61,7 @@ type bombVerifier struct {
 	b *bomb
 }
 
-func (v bombVerifier) Fits(d infer.Draw, chain bool) error {
+func (v bombVerifier) Fits(d infer.Choice, chain bool) error {
 	v.b.call("Fits")
 	return v.Verifier.Fits(d, chain)
 }
@@ -347,7 +347,7 @@ func (w wild) Grow(p *infer.Proposal, rows []infer.Row, _ infer.Chance) ([]int, 
 // wrong returns any verdict.
 type wrong struct{ rng *rand.Rand }
 
-func (wrong) Fits(infer.Draw, bool) error { return nil }
+func (wrong) Fits(infer.Choice, bool) error { return nil }
 
 func (w wrong) Verify(p infer.Proposal, _ infer.Scores, _ infer.Chance) (infer.Verdict, error) {
 	var v infer.Verdict

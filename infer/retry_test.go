@@ -173,7 +173,7 @@ func (truth) Traits() infer.Traits { return infer.Traits{} }
 // jump returns a path that skips a node.
 type jump struct{}
 
-func (jump) Fits(infer.Draw, bool) error { return nil }
+func (jump) Fits(infer.Choice, bool) error { return nil }
 
 func (jump) Verify(p infer.Proposal, _ infer.Scores, _ infer.Chance) (infer.Verdict, error) {
 	return infer.Verdict{Path: []int{0, 2}, Next: 1}, nil

@@ -71,7 +71,7 @@ type Sequence struct {
 
 // A kind is the property of a tree that decides whether a verifier fits it.
 type kind struct {
-	draw  Draw
+	draw  Choice
 	chain bool
 	known bool // false in the zero value, which is no kind
 }
@@ -296,7 +296,7 @@ func (s *Sequence) checkTree() error {
 	if err := s.checkTokens(t, 0); err != nil {
 		return err
 	}
-	if k := (kind{s.prop.Draw(), s.prop.Chain(), true}); s.prop.LiveNodes() > 1 && k != s.fits {
+	if k := (kind{s.prop.Choice(), s.prop.Chain(), true}); s.prop.LiveNodes() > 1 && k != s.fits {
 		if err := s.callFits(k); err != nil {
 			return err
 		}

@@ -257,7 +257,7 @@ func (d *Drafter) prune(p *infer.Proposal) {
 		d.scored = true
 		return
 	}
-	if src.Len() == 1 && len(d.ahead) == 0 || p.Draw() != infer.Chosen || !d.follows(p) {
+	if src.Len() == 1 && len(d.ahead) == 0 || p.Choice() != infer.Chosen || !d.follows(p) {
 		return
 	}
 	chain, changed := p.Chain(), false

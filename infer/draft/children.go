@@ -44,7 +44,7 @@ func (u *Urn[W]) bin(b int) []W { return u.Weights[b*u.Size : min((b+1)*u.Size, 
 //
 // A verifier divides by q, the weights over their sum: the caller must not drop or reorder
 // children afterwards, and k must not depend on what is drawn.
-func (u *Urn[W]) Children(dst []int32, c infer.Chance, pos, k int, d infer.Draw) []int32 {
+func (u *Urn[W]) Children(dst []int32, c infer.Chance, pos, k int, d infer.Choice) []int32 {
 	if d == infer.Repeated {
 		for range k {
 			dst = append(dst, u.draw(c, pos))

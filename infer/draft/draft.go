@@ -35,7 +35,7 @@ type Maker struct {
 	New func() infer.Drafter
 	// Draw says how its drafters choose children, for which a verifier must be lossless. Chain:
 	// none of their nodes has two children.
-	Draw  infer.Draw
+	Draw  infer.Choice
 	Chain bool
 	// At returns the maker for a temperature above 0, which shares everything with this one; nil
 	// if drafts are the same at all of them.

@@ -48,7 +48,7 @@ func staticMethod() Method {
 // fixedShape makes drafters of trees of one shape. At temperature 0 nothing is drawn: its ways to
 // choose children are all top.
 func fixedShape(s shape.Shape, v spec.Values, e Env) (Maker, error) {
-	draw := []infer.Draw{infer.Chosen, infer.Distinct, infer.Repeated}[v.Choice("draw")]
+	draw := []infer.Choice{infer.Chosen, infer.Distinct, infer.Repeated}[v.Choice("draw")]
 	at := func(temperature float64) Maker {
 		d, env := draw, e
 		if env.Temperature = temperature; temperature == 0 {
@@ -71,7 +71,7 @@ func fixedShape(s shape.Shape, v spec.Values, e Env) (Maker, error) {
 // below it.
 type static struct {
 	shape shape.Shape
-	draw  infer.Draw
+	draw  infer.Choice
 	vocab int
 	temp  float64
 	prob  func(n int) infer.Dist
@@ -100,7 +100,7 @@ type drawn struct {
 // A node is a node of the tree, its slot, and its parent's node of the work tree.
 type node struct{ node, slot, above int }
 
-func newShaped(s shape.Shape, d infer.Draw, e Env) *static {
+func newShaped(s shape.Shape, d infer.Choice, e Env) *static {
 	x := &static{shape: s, draw: d, vocab: e.Vocab, temp: e.Temperature}
 	x.prob = func(n int) infer.Dist { return x.rows[x.row[n]].probabilities() }
 	return x

@@ -179,7 +179,7 @@ func TestShapesBySizeAndAsks(t *testing.T) {
 func TestDrawnTreesSayWhatTheyWereDrawnFrom(t *testing.T) {
 	for _, c := range []struct {
 		spec  string
-		draw  infer.Draw
+		draw  infer.Choice
 		vocab int // of the target; the draft's is 12
 	}{
 		{"static:binary-3,draw=distinct", infer.Distinct, 12},
@@ -192,8 +192,8 @@ func TestDrawnTreesSayWhatTheyWereDrawnFrom(t *testing.T) {
 			t.Errorf("%s: %s", c.spec, mk.Draw)
 		}
 		p, _ := draftTree(t, mk.New(), rowOf(12), 200, 20)
-		if p.Draw() != c.draw || !p.Full {
-			t.Errorf("%s: a proposal of children %s, whole rows %v", c.spec, p.Draw(), p.Full)
+		if p.Choice() != c.draw || !p.Full {
+			t.Errorf("%s: a proposal of children %s, whole rows %v", c.spec, p.Choice(), p.Full)
 		}
 		var sum float64
 		for i := range min(c.vocab, 12) {
@@ -309,7 +309,7 @@ func (c *branches) next() bool {
 func TestChildrenHaveTheirLaw(t *testing.T) {
 	few := []float64{0.4, 0, 0.3, 0.2, 0.1}
 	for _, c := range []struct {
-		draw infer.Draw
+		draw infer.Choice
 		k    int
 		want int // children returned
 	}{{infer.Distinct, 1, 1}, {infer.Distinct, 3, 3}, {infer.Distinct, 9, 4}, {infer.Distinct, 0, 0}, {infer.Repeated, 3, 3}} {
@@ -333,7 +333,7 @@ func TestChildrenHaveTheirLaw(t *testing.T) {
 	checkLaw(t, u, infer.Repeated, 2, 2)
 }
 
-func checkLaw[W float32 | float64](t *testing.T, u *draft.Urn[W], draw infer.Draw, k, come int) {
+func checkLaw[W float32 | float64](t *testing.T, u *draft.Urn[W], draw infer.Choice, k, come int) {
 	t.Helper()
 	was, bins, sum := slices.Clone(u.Weights), slices.Clone(u.Bins), 0.0
 	for _, w := range was {

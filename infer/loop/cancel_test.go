@@ -42,7 +42,7 @@ func (h hookedDrafter) Observe(p infer.Proposal, v infer.Verdict, s infer.Scores
 
 type hookedVerifier struct{ *hooks }
 
-func (h hookedVerifier) Fits(d infer.Draw, chain bool) error { return h.Verifier.Fits(d, chain) }
+func (h hookedVerifier) Fits(d infer.Choice, chain bool) error { return h.Verifier.Fits(d, chain) }
 
 func (h hookedVerifier) Verify(p infer.Proposal, s infer.Scores, c infer.Chance) (infer.Verdict, error) {
 	h.at("verify")

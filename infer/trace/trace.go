@@ -110,7 +110,7 @@ func (x *Recorder) token(id int32) Token { return Token{id, x.Text(id)} }
 func (x *Recorder) Step(r infer.Round) *Step {
 	p, t := r.Proposal, r.Proposal.Tree
 	s := &Step{
-		Pos: p.Pos, Nodes: make([]Node, t.Len()), Path: slices.Clone(r.Verdict.Path), Next: x.token(r.Verdict.Next), Kept: r.Kept, Draw: p.Draw().String(),
+		Pos: p.Pos, Nodes: make([]Node, t.Len()), Path: slices.Clone(r.Verdict.Path), Next: x.token(r.Verdict.Next), Kept: r.Kept, Draw: p.Choice().String(),
 	}
 	if live := p.LiveNodes(); live < t.Len() {
 		s.Live = live

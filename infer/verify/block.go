@@ -14,7 +14,7 @@ type Block struct {
 }
 
 // Fits reports why the rule would not be lossless.
-func (*Block) Fits(d infer.Draw, chain bool) error { return Check("block", d, chain) }
+func (*Block) Fits(d infer.Choice, chain bool) error { return Check("block", d, chain) }
 
 // Verify makes at most one decision per drafted token and draws one token.
 func (v *Block) Verify(p infer.Proposal, s infer.Scores, c infer.Chance) (infer.Verdict, error) {

@@ -7,7 +7,7 @@ import "talf/infer"
 type Greedy struct{ path []int }
 
 // Fits allows every tree.
-func (*Greedy) Fits(infer.Draw, bool) error { return nil }
+func (*Greedy) Fits(infer.Choice, bool) error { return nil }
 
 // Verify draws nothing.
 func (g *Greedy) Verify(p infer.Proposal, s infer.Scores, _ infer.Chance) (infer.Verdict, error) {

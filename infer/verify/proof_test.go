@@ -55,7 +55,7 @@ func TestRefusedPairsAreNotLossless(t *testing.T) {
 func TestCheckSaysWhatWouldWork(t *testing.T) {
 	for _, c := range []struct {
 		name  string
-		draw  infer.Draw
+		draw  infer.Choice
 		chain bool
 		want  string
 	}{
@@ -256,7 +256,7 @@ type naive struct {
 	siblingsLast bool // children in reverse
 }
 
-func (*naive) Fits(infer.Draw, bool) error { return nil }
+func (*naive) Fits(infer.Choice, bool) error { return nil }
 
 func (v *naive) Verify(p infer.Proposal, s infer.Scores, c infer.Chance) (infer.Verdict, error) {
 	t := p.Tree
@@ -389,7 +389,7 @@ func (b blind) Dist(n int) infer.Dist {
 
 // Each trap that the design names is planted once. The unbroken naive verifiers pass.
 func TestPlantedTrapsAreCaught(t *testing.T) {
-	drawn := func(d infer.Draw) verifytest.Scheme {
+	drawn := func(d infer.Choice) verifytest.Scheme {
 		return verifytest.Drawn("drawn trees", d, false)
 	}
 	after := func(s verifytest.Scheme, change func(p *infer.Proposal)) verifytest.Scheme {

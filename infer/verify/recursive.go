@@ -23,7 +23,7 @@ func NewRRS() *Recursive { return &Recursive{name: "rrs", rest: rest{again: true
 func NewRRSW() *Recursive { return &Recursive{name: "rrsw"} }
 
 // Fits reports why the rule would not be lossless.
-func (v *Recursive) Fits(d infer.Draw, chain bool) error { return Check(v.name, d, chain) }
+func (v *Recursive) Fits(d infer.Choice, chain bool) error { return Check(v.name, d, chain) }
 
 // Verify decides on one child after another and draws one token.
 func (v *Recursive) Verify(p infer.Proposal, s infer.Scores, c infer.Chance) (infer.Verdict, error) {

@@ -10,7 +10,7 @@ import "talf/infer"
 type Target struct{ path []int }
 
 // Fits allows every tree.
-func (*Target) Fits(infer.Draw, bool) error { return nil }
+func (*Target) Fits(infer.Choice, bool) error { return nil }
 
 // Verify draws once per emitted token.
 func (t *Target) Verify(p infer.Proposal, s infer.Scores, c infer.Chance) (infer.Verdict, error) {

@@ -26,7 +26,7 @@ type link struct {
 }
 
 // Fits reports why the rule would not be lossless.
-func (*Traversal) Fits(d infer.Draw, chain bool) error { return Check("traversal", d, chain) }
+func (*Traversal) Fits(d infer.Choice, chain bool) error { return Check("traversal", d, chain) }
 
 // Verify makes one decision per leaf of the first chain and draws one token.
 func (v *Traversal) Verify(p infer.Proposal, s infer.Scores, c infer.Chance) (infer.Verdict, error) {

@@ -18,7 +18,7 @@ type Method struct {
 	Greedy bool
 	// Draws are the ways to choose children for which the rule is lossless. In a chain, where a
 	// node has one child, drawing with and without replacement are the same.
-	Draws []infer.Draw
+	Draws []infer.Choice
 	// Chain rules look only at chains: in a tree, at the first child of each node.
 	Chain bool
 	// Exact rules reproduce plain decoding with the same seed token for token; the others have
@@ -41,32 +41,32 @@ func Methods() []Method {
 	return []Method{
 		{
 			Line:   spec.Line{Name: "greedy", Doc: "walk along the target's argmax (temperature 0)"},
-			Greedy: true, Draws: []infer.Draw{chosen, distinct, repeated}, Exact: true,
+			Greedy: true, Draws: []infer.Choice{chosen, distinct, repeated}, Exact: true,
 			New: func() infer.Verifier { return new(Greedy) },
 		},
 		{
 			Line:  spec.Line{Name: "target", Doc: "sample from the target, follow the child that carries the sample"},
-			Draws: []infer.Draw{chosen, distinct, repeated}, Exact: true,
+			Draws: []infer.Choice{chosen, distinct, repeated}, Exact: true,
 			New: func() infer.Verifier { return new(Target) },
 		},
 		{
 			Line:  spec.Line{Name: "rrs", Doc: "SpecInfer's recursive rejection sampling"},
-			Draws: []infer.Draw{repeated},
+			Draws: []infer.Choice{repeated},
 			New:   func() infer.Verifier { return NewRRS() },
 		},
 		{
 			Line:  spec.Line{Name: "rrsw", Doc: "recursive rejection sampling without replacement"},
-			Draws: []infer.Draw{distinct},
+			Draws: []infer.Choice{distinct},
 			New:   func() infer.Verifier { return NewRRSW() },
 		},
 		{
 			Line:  spec.Line{Name: "block", Doc: "Block Verification: a chain is accepted as a whole, from its end"},
-			Draws: []infer.Draw{distinct, repeated}, Chain: true,
+			Draws: []infer.Choice{distinct, repeated}, Chain: true,
 			New: func() infer.Verifier { return new(Block) },
 		},
 		{
 			Line:  spec.Line{Name: "traversal", Doc: "Traversal Verification: paths are accepted as a whole, from the leaves up"},
-			Draws: []infer.Draw{distinct},
+			Draws: []infer.Choice{distinct},
 			New:   func() infer.Verifier { return new(Traversal) },
 		},
 	}
@@ -82,7 +82,7 @@ func Find(name string) (Method, error) {
 }
 
 // Fits reports whether m is lossless with children chosen by d; chain says that no node has two.
-func (m *Method) Fits(d infer.Draw, chain bool) bool {
+func (m *Method) Fits(d infer.Choice, chain bool) bool {
 	if m.Chain && !chain {
 		return false
 	}
@@ -93,7 +93,7 @@ func (m *Method) Fits(d infer.Draw, chain bool) bool {
 // Check returns an error unless the verifier called name is lossless with children chosen by d;
 // the error says what would work. chain says that no node has two children. The name "" stands
 // for a verifier that suits every tree.
-func Check(name string, d infer.Draw, chain bool) error {
+func Check(name string, d infer.Choice, chain bool) error {
 	if name == "" {
 		return nil
 	}

@@ -39,7 +39,7 @@ type bug struct {
 	verify func(p infer.Proposal, s infer.Scores, c infer.Chance) infer.Verdict
 }
 
-func (bug) Fits(infer.Draw, bool) error { return nil }
+func (bug) Fits(infer.Choice, bool) error { return nil }
 
 func (b bug) Verify(p infer.Proposal, s infer.Scores, c infer.Chance) (infer.Verdict, error) {
 	return b.verify(p, s, c), nil

@@ -156,7 +156,7 @@ func (Scores) Hidden(int) model.Feature { panic("verifytest: a verifier reads hi
 // how they were drawn. It draws only from c; rng is the same for every branch of c.
 type Scheme struct {
 	Name  string
-	Draw  infer.Draw
+	Draw  infer.Choice
 	Chain bool
 	Grow  func(p *infer.Proposal, q Rows, c infer.Chance, rng *rand.Rand)
 }
@@ -199,7 +199,7 @@ func growFixed(p *infer.Proposal, q Rows, _ infer.Chance, rng *rand.Rand) {
 }
 
 // Drawn is the scheme of random shapes whose children are drawn from a draft.Urn.
-func Drawn(name string, d infer.Draw, chain bool) Scheme {
+func Drawn(name string, d infer.Choice, chain bool) Scheme {
 	return Scheme{Name: name, Draw: d, Chain: chain, Grow: func(p *infer.Proposal, q Rows, c infer.Chance, rng *rand.Rand) {
 		most := rng.IntN(3) + 1
 		GrowDrawn(p, q, c, d, func(int, int) int {
@@ -229,7 +229,7 @@ func scored(s Scheme) Scheme {
 const binSize = 2
 
 // GrowDrawn draws a tree breadth first; kids(n, depth) is the largest number of children of node n.
-func GrowDrawn(p *infer.Proposal, q Rows, c infer.Chance, d infer.Draw, kids func(n, depth int) int) {
+func GrowDrawn(p *infer.Proposal, q Rows, c infer.Chance, d infer.Choice, kids func(n, depth int) int) {
 	p.Replace = d == infer.Repeated
 	p.Q = func(n int) infer.Dist { return q(pathTo(p.Tree, n)) }
 	var urn draft.Urn[float64]
