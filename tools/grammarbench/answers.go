@@ -71,7 +71,7 @@ func answers(args []string, stdout io.Writer) error {
 	if *draft == "" {
 		*draft = flags.Arg(0)
 	}
-	small, shared, err := decode.LoadDraft(*draft, w.model, w.tok, func(dir string) (*model.Model, error) { return model.Load(dir, dev, model.Default()) })
+	small, shared, err := decode.LoadDraft(*draft, "", w.model, w.tok, func(dir string) (*model.Model, error) { return model.Load(dir, dev, model.Default()) })
 	if err != nil {
 		return err
 	}
