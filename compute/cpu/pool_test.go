@@ -103,16 +103,20 @@ func TestPoolHandsAPanicToTheCallerAndContinues(t *testing.T) {
 	}
 }
 
-// endTask ends a context in one of its parts.
+// endTask ends a context in one of its parts. Parts that begin later last until it has ended.
 type endTask struct {
-	runs atomic.Int32
-	at   int32
-	end  context.CancelFunc
+	runs  atomic.Int32
+	at    int32
+	end   context.CancelFunc
+	ended <-chan struct{}
 }
 
 func (t *endTask) run(*worker, int) {
-	if t.runs.Add(1) == t.at {
+	switch n := t.runs.Add(1); {
+	case n == t.at:
 		t.end()
+	case n > t.at:
+		<-t.ended
 	}
 }
 
@@ -121,7 +125,7 @@ func TestPoolBeginsNoPartAfterTheEnd(t *testing.T) {
 		p := testPool(t, threads)
 		for _, at := range []int32{1, 13, 100} {
 			ctx, end := context.WithCancel(t.Context())
-			task := &endTask{at: at, end: end}
+			task := &endTask{at: at, end: end, ended: ctx.Done()}
 			p.run(ctx, task, 100)
 			if n := task.runs.Load(); n < at || n >= at+int32(threads) {
 				t.Errorf("%d threads: %d parts ran, want %d and what the others had begun", threads, n, at)
