@@ -210,7 +210,7 @@ func convert(ctx context.Context, set *safetensors.Set, to *durable.Dir, as comp
 	meta["format"], meta[model.MetaSource] = "pt", origin
 	return r, to.Write("model.safetensors", func(f io.Writer) error {
 		layout := safetensors.Layout(all)
-		w, err := safetensors.NewWriter(f, meta, layout...)
+		w, err := safetensors.NewWriter(durable.Until(ctx, f), meta, layout...)
 		if err != nil {
 			return err
 		}

@@ -90,6 +90,6 @@ func (a *app) score(ctx context.Context, o *scoreOptions, out *durable.File) err
 	bar := a.progress("score", "lines")
 	defer bar.End()
 	return out.Fill(func(w io.Writer) error {
-		return score.Write(ctx, w, m, h, in, func(n int) { bar.Set(int64(n+1), int64(len(in)), "") })
+		return score.Write(ctx, durable.Until(ctx, w), m, h, in, func(n int) { bar.Set(int64(n+1), int64(len(in)), "") })
 	})
 }

@@ -112,7 +112,7 @@ func scenarios(t *testing.T) []scenario {
 		{name: "train a head", commands: head, again: resumed(head)},
 		{name: "train a language model and export it", commands: lm, again: resumed(lm), read: answer},
 		{name: "generate --out", commands: one("generate", "--model", w.Model, "--prompts", prompts, "--max-tokens", "3", "--out", "DIR/answers.jsonl")},
-		{name: "generate --trace", commands: one(with(w.Generate(), "--trace", "DIR/trace.jsonl")...), timed: []string{"trace.jsonl"}},
+		{name: "generate --trace", commands: one(with(w.Generate(), "--method", "salf:N=8,th=0.3", "--trace", "DIR/trace.jsonl")...), timed: []string{"trace.jsonl"}},
 		{name: "bench", commands: one("bench", "--model", w.Model, "--prompts", prompts, "--method", "pld", "--max-tokens", "2", "--warmup", "0",
 			"--log", "DIR/log.jsonl", "--out", "DIR/report.json", "--plot", "DIR/plot.svg"), timed: []string{"log.jsonl", "report.json", "plot.svg"}},
 		{name: "score", commands: one("score", "--model", w.Model, "--head", w.Head, "--out", "DIR/scores.safetensors"), stdin: `{"ids":[1,2,3]}`},
