@@ -115,7 +115,8 @@ func (c *Controller) Begin(bids []*infer.Bid, sequences int) {
 		}
 		if b.Least = 0; c.plain > 0 {
 			draft := c.draft(b.Source)
-			b.Least = min((row+draft.of(2)-draft.of(1))/c.token(), surest)
+			// A node that is expanded brings a token if the text comes to it and the draft is right there.
+			b.Least = min((row+draft.of(2)-draft.of(1))/(hope*c.token()), surest)
 		}
 	}
 }
