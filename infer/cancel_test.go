@@ -99,7 +99,7 @@ func TestCancelledSequencesLeaveTheOthersAsTheyWere(t *testing.T) {
 			some := slices.DeleteFunc(slices.Clone(seqs), func(*infer.Sequence) bool { return rng.IntN(4) == 0 })
 			ctx := context.Context(t.Context())
 			if rng.IntN(3) == 0 {
-				ctx = &late{ctx, rng.IntN(60)}
+				ctx = endLate(ctx, rng.IntN(60))
 			}
 			if err := e.Step(ctx, some); err != nil {
 				if !errors.Is(err, context.Canceled) {

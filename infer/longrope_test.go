@@ -195,7 +195,7 @@ func TestTextsAcrossTheSwitchAreDisturbed(t *testing.T) {
 			for !allDone(seqs) {
 				ctx := t.Context()
 				if rng.IntN(3) == 0 {
-					ctx = &late{ctx, rng.IntN(100)}
+					ctx = endLate(ctx, rng.IntN(100))
 				}
 				if err := e.Step(ctx, seqs); err != nil && ctx.Err() == nil {
 					t.Fatal(err)

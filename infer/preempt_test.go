@@ -166,7 +166,7 @@ func TestPreemptedSequencesGoOnAsIfNothingHadHappened(t *testing.T) {
 		for !allDone(seqs) {
 			ctx := t.Context()
 			if rng.IntN(3) == 0 {
-				ctx = &late{ctx, rng.IntN(100)}
+				ctx = endLate(ctx, rng.IntN(100))
 			}
 			if err := e.Step(ctx, seqs); err != nil && !errors.Is(err, context.Canceled) {
 				r.Fatal(err)

@@ -6,6 +6,7 @@ import (
 	"math/rand/v2"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -20,11 +21,17 @@ import (
 // late ends after its Err was asked n times: somewhere inside a round.
 type late struct {
 	context.Context
-	n int
+	n atomic.Int64 // several workers ask
+}
+
+func endLate(ctx context.Context, n int) *late {
+	c := &late{Context: ctx}
+	c.n.Store(int64(n))
+	return c
 }
 
 func (c *late) Err() error {
-	if c.n--; c.n < 0 {
+	if c.n.Add(-1) < 0 {
 		return context.Canceled
 	}
 	return nil
@@ -70,7 +77,7 @@ func TestRoundsCutShortAreBegunAgain(t *testing.T) {
 			}
 			for slices.ContainsFunc(seqs, func(s *infer.Sequence) bool { _, done := s.Done(); return !done }) {
 				if disturb {
-					err := e.Step(&late{t.Context(), rng.IntN(60)}, seqs)
+					err := e.Step(endLate(t.Context(), rng.IntN(60)), seqs)
 					if err != nil && !errors.Is(err, context.Canceled) {
 						t.Fatal(err)
 					}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"math/rand/v2"
+	"sync/atomic"
 	"testing"
 
 	"talf/compute"
@@ -17,11 +18,17 @@ import (
 // late is cancelled after n calls of Err, which is in the middle of a pass.
 type late struct {
 	context.Context
-	n int
+	n atomic.Int64 // several workers ask
+}
+
+func endLate(ctx context.Context, n int) *late {
+	c := &late{Context: ctx}
+	c.n.Store(int64(n))
+	return c
 }
 
 func (c *late) Err() error {
-	if c.n--; c.n < 0 {
+	if c.n.Add(-1) < 0 {
 		return context.Canceled
 	}
 	return nil
@@ -68,7 +75,7 @@ func TestAPassRunAgainFindsItsFeatures(t *testing.T) {
 		looks, ctx := 0, context.Background()
 		for err := error(nil); ; looks++ {
 			if failures > 0 {
-				ctx = &late{context.Background(), looks}
+				ctx = endLate(context.Background(), looks)
 			}
 			if o, err = h.Forward(ctx, again); err == nil {
 				break

@@ -130,9 +130,9 @@ func TestAnInterruptedEvaluationLeavesNoGap(t *testing.T) {
 	run := func(n int, out string) (asked int, err error) {
 		ctx, cancel := context.WithCancel(context.Background())
 		defer cancel()
-		c := &countdown{Context: ctx, cancel: cancel, n: n}
+		c := endAfter(ctx, cancel, n)
 		_, err = Head(c, cfg, HeadJob{Target: target, Data: mix.Only(set), Out: out})
-		return n - c.n, err
+		return n - int(c.n.Load()), err
 	}
 	whole := t.TempDir()
 	asked, err := run(1<<30, whole)

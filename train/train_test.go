@@ -11,6 +11,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync/atomic"
 	"testing"
 
 	"talf/checkpoints"
@@ -469,11 +470,17 @@ func TestALanguageModelLearns(t *testing.T) {
 type countdown struct {
 	context.Context
 	cancel context.CancelFunc
-	n      int
+	n      atomic.Int64 // several workers ask
+}
+
+func endAfter(ctx context.Context, cancel context.CancelFunc, n int) *countdown {
+	c := &countdown{Context: ctx, cancel: cancel}
+	c.n.Store(int64(n))
+	return c
 }
 
 func (c *countdown) Err() error {
-	if c.n--; c.n == 0 {
+	if c.n.Add(-1) == 0 {
 		c.cancel()
 	}
 	return c.Context.Err()
@@ -493,9 +500,9 @@ func TestTheLastEvaluationIsNotLost(t *testing.T) {
 	run := func(n int, out string) (Result, int, error) {
 		ctx, cancel := context.WithCancel(context.Background())
 		defer cancel()
-		c := &countdown{Context: ctx, cancel: cancel, n: n}
+		c := endAfter(ctx, cancel, n)
 		res, err := head(c, out)
-		return res, n - c.n, err
+		return res, n - int(c.n.Load()), err
 	}
 	want, asked, err := run(1<<30, t.TempDir())
 	if err != nil || !want.Done || want.Eval == nil {
