@@ -29,8 +29,9 @@ func TestQuickstartClaims(t *testing.T) {
 	if len(got.Deep) != 3 {
 		t.Fatalf("%d rows of the deepened target, want plain decoding and a method with two heads", len(got.Deep))
 	}
-	if last := got.Deep[len(got.Deep)-1]; last.SpeedUp < 1.8 || last.Low <= 1 {
-		t.Errorf("the last line's speed-up is %.2f [%.2f, %.2f], want at least 1.8 and an interval above 1", last.SpeedUp, last.Low, last.High)
+	// How much faster depends on the machine; that it is faster, and how many tokens a pass keeps, hardly does.
+	if last := got.Deep[len(got.Deep)-1]; last.Tau < 2.8 || last.Low <= 1 {
+		t.Errorf("the last line has τ %.2f and speed-up %.2f [%.2f, %.2f], want τ of at least 2.8 and an interval above 1", last.Tau, last.SpeedUp, last.Low, last.High)
 	}
 	for _, r := range slices.Concat(got.Rows, got.Deep) {
 		t.Logf("%-16s τ %.2f, %.0f tokens/s, speed-up %.2f", r.Label(), r.Tau, r.TokensPerSecond, r.SpeedUp)
