@@ -94,7 +94,7 @@ func (x scene) speeds(t *testing.T, spec string, prompts int) []float64 {
 	return out
 }
 
-// Whatever passes cost and however good the draft is, no prompt is decoded at less than 0.94 of
+// Whatever passes cost and however good the draft is, no prompt is decoded at less than 0.96 of
 // plain decoding's speed, and all together reach at least 0.95 of the best candidate's.
 func TestAutoIsNeverMuchSlowerThanPlainDecodingAndNearTheBest(t *testing.T) {
 	if testing.Short() {
@@ -139,7 +139,7 @@ func TestAutoIsNeverMuchSlowerThanPlainDecodingAndNearTheBest(t *testing.T) {
 			worst = min(worst, plain[i]/got[i])
 		}
 		t.Logf("%-26s %.3f a token, plain %.3f, best %.3f (%s); slowest prompt at %.3f of plain", x.name, mean(got), mean(plain), best, which, worst)
-		if worst < 0.94 {
+		if worst < 0.96 {
 			t.Errorf("%s: a prompt is decoded at %.3f of plain decoding's speed", x.name, worst)
 		}
 		if best/mean(got) < 0.95 {

@@ -21,6 +21,9 @@ const (
 	// trial is the share of the time that finding out may take: looking for drafts where none pay, passes of a draft model
 	// that are not expected to, and rounds without drafts where they do. Two measurements of one speed differ by 1%.
 	trial = 0.01
+	// margin is how many times what it costs a draft has to save. Of many guesses, those that are chosen are too good on average; where
+	// a draft saves what it costs, nothing is lost without it.
+	margin = 1.25
 	// memory is how many samples an average follows: 64 know a rate to 0.06, and are a paragraph of text.
 	memory = 64
 	// few is how many trials a guess counts for: half of what is believed after as many.
@@ -116,7 +119,7 @@ func (c *Controller) Begin(bids []*infer.Bid, sequences int) {
 		if b.Least = 0; c.plain > 0 {
 			draft := c.draft(b.Source)
 			// A node that is expanded brings a token if the text comes to it and the draft is right there.
-			b.Least = min((row+draft.of(2)-draft.of(1))/(hope*c.token()), surest)
+			b.Least = min(margin*(row+draft.of(2)-draft.of(1))/(hope*c.token()), surest)
 		}
 	}
 }
@@ -145,7 +148,7 @@ func (c *Controller) Ask(bids []*infer.Bid) {
 			s.reach[at] = s.reach[at-1] * s.ahead(at-1)
 		}
 		s.next = min(s.reach[at]*s.came[at].value(1), 1) * s.open * s.ahead(at)
-		if b.Go = s.reading || s.next*worth > row; b.Go {
+		if b.Go = s.reading || s.next*worth > margin*row; b.Go {
 			c.asking = append(c.asking, b)
 			nodes += b.Nodes
 			late += (draft.of(b.Backlog) - draft.of(min(b.Backlog, fewest))) / s.rounds(b)
@@ -197,7 +200,7 @@ func (c *Controller) gain(draft *curve, level, nodes int) (best float64) {
 			tokens += s.next
 			s.next *= s.ahead(level + m)
 		}
-		best = max(best, tokens*c.token()-cost-(c.target.of(rows+m*k)-base))
+		best = max(best, tokens*c.token()-margin*(cost+c.target.of(rows+m*k)-base))
 		cost += one
 	}
 	return best
@@ -228,7 +231,7 @@ func (c *Controller) Cut(bids []*infer.Bid, rows int) {
 			break
 		}
 		cost := c.target.of(all) - base
-		if gain := sum*worth - cost; gain > best {
+		if gain := sum*worth - margin*cost; gain > best {
 			keep, best, row = i+1, gain, cost/float64(all-rows)
 		}
 	}
