@@ -2,6 +2,7 @@ package draft
 
 import (
 	"talf/infer"
+	"talf/infer/draft/method"
 	"talf/infer/draft/search"
 	"talf/infer/draft/shape"
 	"talf/internal/spec"
@@ -43,5 +44,5 @@ func openBeam(v spec.Values, e Env) (Maker, error) {
 	} else {
 		c.N = v.Int("N")
 	}
-	return searching(control, func() (limited, error) { return search.NewBeam(c) })
+	return method.Searching(control, func() (method.Limited, error) { return search.NewBeam(c) })
 }

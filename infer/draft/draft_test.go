@@ -45,7 +45,7 @@ func TestEveryMethodConforms(t *testing.T) {
 
 func TestSpecificationsAreCheckedAgainstTheTable(t *testing.T) {
 	for spec, want := range map[string]string{
-		"":                  "want one of ar, ",
+		"":                  "want one of auto, ",
 		"slaf":              `unknown method "slaf" (did you mean salf?)`,
 		"salf:threshold=1":  `unknown parameter "threshold": known are set, N, B, th, finish`,
 		"ar:N=3":            "it has no parameters",

@@ -1,11 +1,11 @@
 package draft
 
 import (
-	"fmt"
 	"math"
 	"sync"
 
 	"talf/infer"
+	"talf/infer/draft/method"
 	"talf/infer/draft/search"
 	"talf/infer/draft/shape"
 	"talf/internal/spec"
@@ -18,7 +18,7 @@ func dynatreeMethod() Method {
 			Name: "dynatree", Doc: "DynaTree: breadth by confidence, depth by path probability, both adjusted by acceptance", Main: "set",
 			Params: []spec.Param{
 				spec.Choice("set", "defaults of the others: paper, those of the authors' runs; rows, for machines on which the rows of a pass cost", "paper", "rows"),
-				nodesParam(c.N),
+				method.Nodes(c.N),
 				spec.Float("D0", c.D0, spec.Closed(1, shape.MaxDepth), "base depth"),
 				spec.Int("Dmax", c.DMax, 1, shape.MaxDepth, "largest depth"),
 				spec.Int("root", c.Root, 0, shape.MaxRank+1, "children of the root; 0: by the draft's confidence"),
@@ -92,11 +92,7 @@ func openDynaTree(v spec.Values, _ Env) (Maker, error) {
 		if by == byRounds {
 			d.rounds = search.NewRoundHistory(h, c)
 		}
-		s, err := d.search()
-		if err != nil {
-			panic(fmt.Sprintf("draft: a configuration that was accepted is refused: %v", err))
-		}
-		d.s = s
+		d.s = method.Must(d.search())
 		return &d
 	}}, nil
 }
@@ -160,7 +156,7 @@ func (d *dynatree) Start(prompt []int32) error {
 }
 
 func (d *dynatree) Grow(p *infer.Proposal, rows []infer.Row, c infer.Chance) ([]int, error) {
-	return searcher{limited: d.s}.Grow(p, rows, c)
+	return method.Searcher{Limited: d.s}.Grow(p, rows, c)
 }
 
 // Observe adapts to the verdicts on d's own trees, and counts the root that an answer with room for
@@ -195,4 +191,4 @@ func (d *dynatree) end() {
 
 func (d *dynatree) Traits() infer.Traits { return infer.Traits{Finish: d.finish, End: d.end} }
 
-func (d *dynatree) finish(p *infer.Proposal) error { return searcher{limited: d.s}.finish(p) }
+func (d *dynatree) finish(p *infer.Proposal) error { return method.Searcher{Limited: d.s}.End(p) }

@@ -8,6 +8,7 @@ import (
 
 	"talf/infer"
 	"talf/infer/draft/memory"
+	"talf/infer/draft/method"
 	"talf/infer/draft/shape"
 	"talf/infer/lookup"
 	"talf/infer/lookup/datastore"
@@ -21,7 +22,7 @@ func fuseMethod() Method {
 			Name: "fuse",
 			Doc:  "one tree from a draft model, the context, a table of transitions and a datastore, calibrated online",
 			Params: []spec.Param{
-				nodesParam(60),
+				method.Nodes(60),
 				spec.Int("B", 10, 1, shape.MaxRank+1, "nodes that the draft model is asked for per round"),
 				spec.Float("th", fitted.th, spec.Below(0, 1), "stop asking when the probability not covered by drafted children sums to less"),
 				spec.Switch("head", true, "ask the draft model, if there is one"),
@@ -50,7 +51,7 @@ func openFuse(v spec.Values, e Env) (Maker, error) {
 	shared := &fuseShared{calibration: &calibration{fuseConstants: fitted}}
 	mk := Maker{Learns: true, Files: v.Files()} // the calibration
 	if file != "" {
-		s, err := openStore(file, e)
+		s, err := method.OpenStore(file, e)
 		if err != nil {
 			return Maker{}, err
 		}

@@ -3,6 +3,7 @@ package draft
 import (
 	"slices"
 
+	"talf/infer/draft/method"
 	"talf/infer/lookup"
 	"talf/infer/lookup/datastore"
 )
@@ -185,7 +186,7 @@ func (d *fuse) proposeStore(c int32, m datastore.Match, rank int) int {
 	if d.may != nil {
 		may = func(token int32) bool { return d.follows(c, token) }
 	}
-	if d.succ = following(d.succ[:0], d.shared.store, m, fuseWidth-rank, may); may == nil || len(d.succ) > 0 {
+	if d.succ = method.Following(d.succ[:0], d.shared.store, m, fuseWidth-rank, may); may == nil || len(d.succ) > 0 {
 		d.cands[c].know |= 1 << fromStore
 	}
 	for _, y := range d.succ {

@@ -6,6 +6,7 @@ import (
 
 	"talf/infer"
 	"talf/infer/draft/memory"
+	"talf/infer/draft/method"
 	"talf/infer/draft/shape"
 	"talf/infer/lookup"
 	"talf/internal/spec"
@@ -18,7 +19,7 @@ func gooseMethod() Method {
 		Line: spec.Line{
 			Name: "goose", Doc: "GOOSE: a spine copied from the context, with branches of likely transitions",
 			Params: slices.Concat([]spec.Param{
-				nodesParam(60),
+				method.Nodes(60),
 				spec.Int("D", 6, 1, shape.MaxDepth, "most edges of a branch, from where it leaves the spine"),
 				spec.Int("K", 10, 1, lookup.MaxWidth, "successors that the table keeps per token, and most children made of them"),
 				spec.Float("rho", 0.5, share, "share of branches that go to the spine instead of the root"),
@@ -26,7 +27,7 @@ func gooseMethod() Method {
 				spec.Float("ema", 0.3, share, "weight of the newest round in running acceptance"),
 				spec.Int("spine", 20, 0, tree.MaxNodes-1, "most tokens of the spine; 0 drafts transitions alone"),
 				spec.Choice("from", "where the spine's tokens come from: context; table keeps only its shape", "context", "table"),
-			}, ngramParams(), []spec.Param{
+			}, method.Ngrams(), []spec.Param{
 				spec.Choice("pick", "which earlier occurrence is copied", "latest", "first"),
 				spec.Switch("wrap", true, "a copy that reaches the end of the text goes on with itself: on or off"),
 				spec.Int("bypass", 8, 0, tree.MaxNodes, "a longer match is drafted as a chain without branches"),
@@ -37,10 +38,10 @@ func gooseMethod() Method {
 				spec.Choice("extend", "what extends branches: the best successors of all; breadth first, several for a likely node; or breadth first, one for each", "best", "breadth", "one"),
 				spec.Float("score", 0.01, share, "least probability of a successor"),
 				spec.Switch("bigram", true, "condition transitions on two tokens: on or off"),
-			}, learning()),
+			}, method.Learning()),
 		},
 		Open: func(v spec.Values, _ Env) (Maker, error) {
-			lo, hi, err := readNgrams(v)
+			lo, hi, err := method.ReadNgrams(v)
 			if err != nil {
 				return Maker{}, err
 			}
@@ -55,8 +56,8 @@ func gooseMethod() Method {
 			if !c.adapt {
 				c.r = v.Float("r")
 			}
-			remember := remembering(v, lo, hi, c.width, v.On("bigram"), false)
-			return Maker{Learns: keeps(v), New: func() infer.Drafter { return &goose{Memory: remember(), cfg: c} }}, nil
+			remember := method.Remembering(v, lo, hi, c.width, v.On("bigram"), false)
+			return Maker{Learns: method.Keeps(v), New: func() infer.Drafter { return &goose{Memory: remember(), cfg: c} }}, nil
 		},
 	}
 }

@@ -5,6 +5,7 @@ import (
 
 	"talf/infer"
 	"talf/infer/draft/memory"
+	"talf/infer/draft/method"
 	"talf/infer/lookup"
 	"talf/internal/spec"
 	"talf/tree"
@@ -17,7 +18,7 @@ func pldMethod() Method {
 			Params: append([]spec.Param{
 				spec.Int("K", 20, 1, tree.MaxNodes-1, "most tokens to draft"),
 				spec.Choice("rule", "which occurrence: latest, whose copy goes on with itself; or the first, as the published code (paper: only if K tokens follow it) or transformers has it", "latest", "paper", "transformers"),
-			}, ngramParams()...),
+			}, method.Ngrams()...),
 		},
 		Open: func(v spec.Values, _ Env) (Maker, error) {
 			rule := v.Choice("rule")
@@ -27,7 +28,7 @@ func pldMethod() Method {
 					return Maker{}, err
 				}
 			}
-			lo, hi, err := readNgrams(v)
+			lo, hi, err := method.ReadNgrams(v)
 			if err != nil {
 				return Maker{}, err
 			}

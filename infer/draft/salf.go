@@ -1,9 +1,8 @@
 package draft
 
 import (
-	"fmt"
-
 	"talf/infer"
+	"talf/infer/draft/method"
 	"talf/infer/draft/search"
 	"talf/infer/draft/shape"
 	"talf/internal/spec"
@@ -38,9 +37,9 @@ func setParam() spec.Param {
 	return spec.Choice("set", "defaults of the others: auto, what pays where it runs; paper, the published constants", "auto", "paper")
 }
 
-// sizeParam is nodesParam for methods whose trees may follow costs.
+// sizeParam is method.Nodes for methods whose trees may follow costs.
 func sizeParam() spec.Param {
-	p := nodesParam(0).Or("auto").With("auto")
+	p := method.Nodes(0).Or("auto").With("auto")
 	p.Doc += "; auto: as many as pay, and none while drafts do not pay"
 	return p
 }
@@ -74,7 +73,7 @@ func openBestFirst(m Method, paper string, v spec.Values, e Env) (Maker, error) 
 			c.Th = v.Float("th")
 		}
 	}
-	return searching(control, func() (limited, error) { return search.NewSALF(c) })
+	return method.Searching(control, func() (method.Limited, error) { return search.NewSALF(c) })
 }
 
 // mostNodes bounds trees whose size a controller decides.
@@ -86,20 +85,4 @@ func published(m Method, paper string, v spec.Values) (spec.Values, error) {
 		return v, nil
 	}
 	return m.Under(v, paper)
-}
-
-// searching makes drafters with a search each. If make fails on a bad configuration, it fails
-// the first time.
-func searching(control infer.Control, make func() (limited, error)) (Maker, error) {
-	if _, err := make(); err != nil {
-		return Maker{}, err
-	}
-	return Maker{New: func() infer.Drafter { return searcher{must(make()), control} }}, nil
-}
-
-func must[S any](s S, err error) S {
-	if err != nil {
-		panic(fmt.Sprintf("draft: a configuration that was accepted is refused: %v", err))
-	}
-	return s
 }

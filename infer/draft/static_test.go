@@ -15,6 +15,7 @@ import (
 	"talf/infer"
 	"talf/infer/draft"
 	"talf/infer/draft/drafttest"
+	"talf/infer/draft/method"
 	"talf/internal/golden"
 	"talf/model/sample"
 	"talf/tree"
@@ -314,7 +315,7 @@ func TestChildrenHaveTheirLaw(t *testing.T) {
 		want int // children returned
 	}{{infer.Distinct, 1, 1}, {infer.Distinct, 3, 3}, {infer.Distinct, 9, 4}, {infer.Distinct, 0, 0}, {infer.Repeated, 3, 3}} {
 		for _, size := range []int{1, 2, 3, 128} {
-			u := new(draft.Urn[float64])
+			u := new(method.Urn[float64])
 			u.Fill(slices.Clone(few), size)
 			checkLaw(t, u, c.draw, c.k, c.want)
 		}
@@ -327,13 +328,13 @@ func TestChildrenHaveTheirLaw(t *testing.T) {
 			logits[i] = float32(math.Inf(-1))
 		}
 	}
-	u := &draft.Urn[float32]{Weights: make([]float32, len(logits)), Bins: make(infer.Dist, 3), Size: sample.Bin}
+	u := &method.Urn[float32]{Weights: make([]float32, len(logits)), Bins: make(infer.Dist, 3), Size: sample.Bin}
 	sample.Weigh(u.Weights, u.Bins, logits, 0.7)
 	checkLaw(t, u, infer.Distinct, 2, 2)
 	checkLaw(t, u, infer.Repeated, 2, 2)
 }
 
-func checkLaw[W float32 | float64](t *testing.T, u *draft.Urn[W], draw infer.Choice, k, come int) {
+func checkLaw[W float32 | float64](t *testing.T, u *method.Urn[W], draw infer.Choice, k, come int) {
 	t.Helper()
 	was, bins, sum := slices.Clone(u.Weights), slices.Clone(u.Bins), 0.0
 	for _, w := range was {

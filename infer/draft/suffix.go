@@ -4,6 +4,7 @@ import (
 	"errors"
 
 	"talf/infer"
+	"talf/infer/draft/method"
 	"talf/infer/draft/suffix"
 	"talf/internal/spec"
 	"talf/tree"
@@ -33,14 +34,14 @@ func suffixMethod() Method {
 				MaxSpecFactor: v.Float32("max_spec_factor"), MaxSpecOffset: v.Float32("max_spec_offset"),
 				MinTokenProb: v.Float32("min_token_prob"), UseTreeSpec: v.On("use_tree_spec"),
 			}
-			if v.Given("max_cached_requests") && !keeps(v) {
+			if v.Given("max_cached_requests") && !method.Keeps(v) {
 				return Maker{}, errors.New("max_cached_requests is for table=keep, and the table is fresh")
 			}
 			var cache *suffix.Cache
-			if keeps(v) {
+			if method.Keeps(v) {
 				cache = suffix.NewCache(c, v.Int("max_cached_requests"))
 			}
-			return Maker{Chain: !c.UseTreeSpec, Learns: keeps(v), New: func() infer.Drafter { return suffix.New(c, cache) }}, nil
+			return Maker{Chain: !c.UseTreeSpec, Learns: method.Keeps(v), New: func() infer.Drafter { return suffix.New(c, cache) }}, nil
 		},
 	}
 }

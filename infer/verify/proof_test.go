@@ -15,6 +15,7 @@ import (
 	"talf/infer"
 	"talf/infer/draft"
 	"talf/infer/draft/drafttest"
+	"talf/infer/draft/method"
 	"talf/infer/verify"
 	"talf/infer/verify/verifytest"
 	"talf/internal/golden"
@@ -595,7 +596,7 @@ func wide(t testing.TB, vocab int, replace, chain bool) (infer.Proposal, infer.S
 	if replace {
 		d = infer.Repeated
 	}
-	var urn draft.Urn[float64]
+	var urn method.Urn[float64]
 	for n := 0; n < tr.Len(); n++ {
 		p, q = append(p, row()), append(q, row())
 		urn.Fill(q[n], sample.Bin)

@@ -109,7 +109,7 @@ expected calibration error over 10 bins of equal width and over 10 of equal numb
 
 // methodFlags are the flags of what runs: methods, tables and budgets.
 func (o *benchOptions) methodFlags(f *pflag.FlagSet, method string) {
-	f.StringArrayVar(&o.methods, "method", []string{"beam", "optimal", "salf"}, method+methodNames())
+	f.StringArrayVar(&o.methods, "method", []string{"beam", "optimal", "salf"}, method+methodsHelp())
 	o.tables.Flags(f)
 	f.IntSliceVar(&o.budgets, "budget", nil, "largest trees to compare with, root included (0: the method's own limit)")
 	f.StringVar(&o.picture, "plot", "", "draw the figures to a file that ends in .png or .svg")

@@ -31,7 +31,7 @@ func (o *decodeOptions) flags(f *pflag.FlagSet) {
 	o.Options = decode.Default()
 	modelVar(f, &o.model, "")
 	draftFlags(f, &o.drafting)
-	f.StringVar(&o.Method, "method", "", "draft method and its parameters, such as salf:th=0.4,N=60 (default: salf with --head or --draft, ar without): "+methodNames())
+	f.StringVar(&o.Method, "method", "", "draft method and its parameters, such as salf:th=0.4,N=60 (default: salf with --head or --draft, ar without): "+methodsHelp())
 	f.StringVar(&o.Verify, "verify", "", "rule that accepts tokens of a draft tree (default: greedy at temperature 0, target above): "+verifierNames())
 	f.Float64Var(&o.Sample.Temperature, "temperature", 0, "sampling temperature (0: always the most likely token)")
 	f.IntVar(&o.Sample.TopK, "top-k", 0, "sample from the k most likely tokens (0: all)")
@@ -48,12 +48,22 @@ func (o *decodeOptions) flags(f *pflag.FlagSet) {
 	o.machine.flags(f)
 }
 
-func methodNames() string {
-	var names []string
+// methodNames lists the methods to choose from, and those that replicate publications.
+func methodNames() (ours, papers []string) {
 	for _, m := range draft.Methods() {
-		names = append(names, m.Name)
+		if m.Paper {
+			papers = append(papers, m.Name)
+		} else {
+			ours = append(ours, m.Name)
+		}
 	}
-	return strings.Join(names, ", ")
+	return ours, papers
+}
+
+// methodsHelp is methodNames as the help of flags has it.
+func methodsHelp() string {
+	ours, papers := methodNames()
+	return strings.Join(ours, ", ") + "; from papers: " + strings.Join(papers, ", ")
 }
 
 // check finds mistakes that show without a model.

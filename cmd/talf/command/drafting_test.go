@@ -49,8 +49,8 @@ func TestDraftsThatMakeNoSenseAreRefused(t *testing.T) {
 		args []string
 	}{
 		{ExitUsage, "--head and --draft exclude each other", []string{"--head", ckpt, "--draft", dir}},
-		{ExitUsage, "--method salf asks a draft model: give --head CKPT or --draft DIR, or a method without one: ar", []string{"--method", "salf"}},
-		{ExitUsage, "--method pld asks no draft model: leave --head and --draft out, or choose a method that asks one: linear", []string{"--method", "pld", "--head", ckpt}},
+		{ExitUsage, "--method salf asks a draft model: give --head CKPT or --draft DIR, or a method without one: auto, suffix, ", []string{"--method", "salf"}},
+		{ExitUsage, "--method pld asks no draft model: leave --head and --draft out, or choose a method that asks one: auto, salf, ", []string{"--method", "pld", "--head", ckpt}},
 		{ExitFailure, "give it as --head", []string{"--draft", ckpt}},
 		{ExitFailure, "give it as --draft", []string{"--head", dir}},
 		{ExitFailure, "draft: " + empty + " has no config.json", []string{"--draft", empty}},

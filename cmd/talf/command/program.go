@@ -109,7 +109,7 @@ func (s *Session) ModelFlags(f *pflag.FlagSet, temperature string) {
 
 // MethodFlag adds --method, which has no default. doc says what it is for.
 func (s *Session) MethodFlag(f *pflag.FlagSet, doc string) {
-	f.StringArrayVar(&s.o.methods, "method", nil, doc+methodNames())
+	f.StringArrayVar(&s.o.methods, "method", nil, doc+methodsHelp())
 }
 
 // RecordedFlags adds the flags of what runs on a recording: methods, tables, budgets, temperatures and

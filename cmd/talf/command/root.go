@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -124,7 +125,7 @@ func complete(root *cobra.Command) {
 		"act-bits": {"8", "16", "auto"},
 		"kv-dtype": {"f32", "bf16"},
 		"loss":     losses,
-		"method":   strings.Split(methodNames(), ", "),
+		"method":   slices.Concat(methodNames()),
 		"verify":   strings.Split(verifierNames(), ", "),
 	}, "head")
 }

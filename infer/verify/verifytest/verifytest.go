@@ -15,6 +15,7 @@ import (
 
 	"talf/infer"
 	"talf/infer/draft"
+	"talf/infer/draft/method"
 	"talf/model"
 	"talf/tree"
 )
@@ -232,7 +233,7 @@ const binSize = 2
 func GrowDrawn(p *infer.Proposal, q Rows, c infer.Chance, d infer.Choice, kids func(n, depth int) int) {
 	p.Replace = d == infer.Repeated
 	p.Q = func(n int) infer.Dist { return q(pathTo(p.Tree, n)) }
-	var urn draft.Urn[float64]
+	var urn method.Urn[float64]
 	for n := 0; n < p.Tree.Len() && p.Tree.Depth(n) < p.MaxDepth; n++ {
 		k := min(kids(n, p.Tree.Depth(n)), p.Tree.Room())
 		urn.Fill(p.Q(n), binSize)

@@ -1,26 +1,25 @@
-package draft
+package papers
 
 import (
 	"errors"
 
 	"talf/infer"
 	"talf/infer/draft/memory"
-	"talf/infer/draft/recycle"
-	"talf/infer/draft/search"
+	"talf/infer/draft/method"
 	"talf/infer/draft/shape"
 	"talf/infer/lookup"
 	"talf/internal/spec"
 )
 
-func recycleMethod() Method {
-	learn := learning()
-	return Method{
+func recycleMethod() method.Method {
+	learn := method.Learning()
+	return method.Method{
 		Line: spec.Line{
 			Name: "recycle", Doc: "Token Recycling: what the target last found likely after each token, on a fixed tree", Main: "set",
 			Params: []spec.Param{
 				spec.Choice("set", "defaults of the others: paper, those of the authors' runs; rows, for machines on which the rows of a pass cost", "paper", "rows"),
 				spec.Int("K", 8, 1, lookup.MaxWidth, "successors that the table keeps per token"),
-				nodesParam(81),
+				method.Nodes(81),
 				spec.Choice("tree", "published: the first N nodes of the authors'; sequoia: the best for the probabilities accept", "published", "sequoia"),
 				spec.Int("depth", 10, 1, shape.MaxDepth, "most edges of sequoia's tree"),
 				spec.Floats("accept", recycleAccept, spec.Closed(0, 1), "probability that each rank of successors is right, for sequoia's tree"),
@@ -35,28 +34,28 @@ func recycleMethod() Method {
 // rowsOfRecycle are the defaults of set=rows.
 const rowsOfRecycle = "N=80,tree=sequoia,zeros=off,harvest=all"
 
-func openRecycle(v spec.Values, _ Env) (Maker, error) {
+func openRecycle(v spec.Values, _ method.Env) (method.Maker, error) {
 	if v.Choice("set") == 1 {
 		var err error
 		if v, err = recycleMethod().Under(v, rowsOfRecycle); err != nil {
-			return Maker{}, err
+			return method.Maker{}, err
 		}
 	}
 	s, err := recycleShape(v)
 	if err != nil {
-		return Maker{}, err
+		return method.Maker{}, err
 	}
-	remember := remembering(v, 1, 1, v.Int("K"), false, true)
-	late := keeps(v) && memory.Harvest(v.Choice("harvest")) == memory.Rounds
-	return Maker{Learns: keeps(v), New: func() infer.Drafter {
-		return &recycle.Drafter{Memory: remember(), Shape: s, Zeros: v.On("zeros"), Late: late}
+	remember := method.Remembering(v, 1, 1, v.Int("K"), false, true)
+	late := method.Keeps(v) && memory.Harvest(v.Choice("harvest")) == memory.Rounds
+	return method.Maker{Learns: method.Keeps(v), New: func() infer.Drafter {
+		return &recycler{Memory: remember(), Shape: s, Zeros: v.On("zeros"), Late: late}
 	}}, nil
 }
 
 func recycleShape(v spec.Values) (shape.Shape, error) {
 	if v.Choice("tree") == 1 {
 		accept := v.Floats("accept")
-		paths, _, err := search.Sequoia(accept[:min(v.Int("K"), len(accept))], v.Int("N"), v.Int("depth"))
+		paths, _, err := sequoiaTree(accept[:min(v.Int("K"), len(accept))], v.Int("N"), v.Int("depth"))
 		if err != nil {
 			return nil, err
 		}

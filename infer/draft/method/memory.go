@@ -1,4 +1,4 @@
-package draft
+package method
 
 import (
 	"fmt"
@@ -9,22 +9,22 @@ import (
 	"talf/internal/spec"
 )
 
-// learning returns the parameters of methods with a table.
-func learning() []spec.Param {
+// Learning returns the parameters of methods with a table.
+func Learning() []spec.Param {
 	return []spec.Param{
 		spec.Choice("harvest", "rows that the table learns from: all, verified (without rejected branches) or rounds (without the prompt)", "all", "verified", "rounds"),
 		spec.Choice("table", "fresh starts every request with an empty table, keep carries over that of earlier requests", "fresh", "keep"),
 	}
 }
 
-// keeps reports whether values of learning carry the table from request to request.
-func keeps(v spec.Values) bool { return v.Choice("table") == 1 }
+// Keeps reports whether values of Learning carry the table from request to request.
+func Keeps(v spec.Values) bool { return v.Choice("table") == 1 }
 
-// remembering returns a function that makes memories for the values of learning, with tables of
+// Remembering returns a function that makes memories for the values of Learning, with tables of
 // k successors; ranked tables store no scores.
-func remembering(v spec.Values, lo, hi, k int, bigrams, ranked bool) func() memory.Memory {
+func Remembering(v spec.Values, lo, hi, k int, bigrams, ranked bool) func() memory.Memory {
 	h := memory.Harvest(v.Choice("harvest"))
-	keep := keeps(v)
+	keep := Keeps(v)
 	fresh := func() *memory.Table {
 		return &memory.Table{Transitions: lookup.NewTransitions(k, bigrams), Keep: keep, Ranked: ranked}
 	}
@@ -40,15 +40,15 @@ func remembering(v spec.Values, lo, hi, k int, bigrams, ranked bool) func() memo
 	}
 }
 
-// ngramParams are the lengths of n-grams that a context indexes.
-func ngramParams() []spec.Param {
+// Ngrams are the lengths of n-grams that a context indexes.
+func Ngrams() []spec.Param {
 	return []spec.Param{
 		spec.Int("lo", 3, 1, 16, "shortest n-gram that counts as a match"),
 		spec.Int("hi", 5, 1, 16, "longest n-gram looked for; the longest that matches wins"),
 	}
 }
 
-func readNgrams(v spec.Values) (lo, hi int, err error) {
+func ReadNgrams(v spec.Values) (lo, hi int, err error) {
 	if lo, hi = v.Int("lo"), v.Int("hi"); hi < lo {
 		err = fmt.Errorf("n-grams of lo=%d to hi=%d tokens, want lo <= hi", lo, hi)
 	}

@@ -1,35 +1,36 @@
-package draft
+package papers
 
 import (
 	"slices"
 
 	"talf/infer"
 	"talf/infer/draft/memory"
+	"talf/infer/draft/method"
 	"talf/infer/lookup"
 	"talf/internal/spec"
 	"talf/tree"
 )
 
-func isotropicMethod() Method {
-	return Method{
+func isotropicMethod() method.Method {
+	return method.Method{
 		Line: spec.Line{
 			Name: "isotropic", Doc: "GOOSE's context matches and transitions on a uniform k-ary tree: its baseline",
 			Params: slices.Concat([]spec.Param{
 				spec.Int("k", 3, 1, lookup.MaxWidth, "children of every node"),
-				nodesParam(60),
+				method.Nodes(60),
 				spec.Int("K", 10, 1, lookup.MaxWidth, "successors that the table keeps per token"),
 				spec.Switch("bigram", true, "condition transitions on two tokens: on or off"),
 				spec.Int("spine", 20, 0, tree.MaxNodes-1, "most tokens of a context match"),
-			}, ngramParams(), learning()),
+			}, method.Ngrams(), method.Learning()),
 		},
-		Open: func(v spec.Values, _ Env) (Maker, error) {
-			lo, hi, err := readNgrams(v)
+		Open: func(v spec.Values, _ method.Env) (method.Maker, error) {
+			lo, hi, err := method.ReadNgrams(v)
 			if err != nil {
-				return Maker{}, err
+				return method.Maker{}, err
 			}
 			d := isotropic{k: v.Int("k"), n: v.Int("N"), spine: v.Int("spine")}
-			remember := remembering(v, lo, hi, v.Int("K"), v.On("bigram"), true)
-			return Maker{Learns: keeps(v), New: func() infer.Drafter {
+			remember := method.Remembering(v, lo, hi, v.Int("K"), v.On("bigram"), true)
+			return method.Maker{Learns: method.Keeps(v), New: func() infer.Drafter {
 				d := d
 				d.Memory = remember()
 				return &d

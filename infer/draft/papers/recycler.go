@@ -1,7 +1,4 @@
-// Package recycle drafts as Token Recycling does (Luo et al. 2025): the tree's shape is fixed, and a
-// node's r-th child carries the r-th likeliest successor of the node's token when the target last saw
-// that token.
-package recycle
+package papers
 
 import (
 	"talf/infer"
@@ -10,8 +7,10 @@ import (
 	"talf/infer/lookup"
 )
 
-// A Drafter drafts for one sequence.
-type Drafter struct {
+// A recycler drafts as Token Recycling does (Luo et al. 2025): the tree's shape is fixed, and a
+// node's r-th child carries the r-th likeliest successor of the node's token when the target last saw
+// that token.
+type recycler struct {
 	memory.Memory
 	Shape shape.Shape
 	// Zeros: a token that the table does not know has the successors that it has in the authors'
@@ -36,7 +35,7 @@ type late struct {
 }
 
 // Start begins a sequence.
-func (d *Drafter) Start(prompt []int32) error {
+func (d *recycler) Start(prompt []int32) error {
 	d.late, d.pos, d.nodes = d.late[:0], -1, 0
 	return d.Memory.Start(prompt)
 }
@@ -46,7 +45,7 @@ var zero = make([]lookup.Successor, lookup.MaxWidth)
 
 // Grow fills the shape. Slots of one parent with the same token, as a row of zeros has them, are one
 // node with the children of all: what can be accepted is the same.
-func (d *Drafter) Grow(p *infer.Proposal, _ []infer.Row, _ infer.Chance) ([]int, error) {
+func (d *recycler) Grow(p *infer.Proposal, _ []infer.Row, _ infer.Chance) ([]int, error) {
 	d.Table.Lock()
 	defer d.Table.Unlock()
 	d.learnLate()
@@ -80,7 +79,7 @@ func (d *Drafter) Grow(p *infer.Proposal, _ []infer.Row, _ infer.Chance) ([]int,
 
 // Observe learns the rows of all nodes. Of nodes with the same token the last one's stays: in the
 // order of slots, which is that of the authors' rows.
-func (d *Drafter) Observe(p infer.Proposal, v infer.Verdict, s infer.Scores) error {
+func (d *recycler) Observe(p infer.Proposal, v infer.Verdict, s infer.Scores) error {
 	mine := p.Pos == d.pos && p.Tree.Len() == d.nodes
 	if !mine || !d.Zeros && !d.Late || d.Harvest == memory.Verified || d.Prefill(p.Pos) {
 		return d.Memory.Observe(p, v, s)
@@ -107,7 +106,7 @@ func (d *Drafter) Observe(p infer.Proposal, v infer.Verdict, s infer.Scores) err
 }
 
 // learnLate learns the rows that were put off. The table is locked.
-func (d *Drafter) learnLate() {
+func (d *recycler) learnLate() {
 	for _, x := range d.late {
 		d.next = d.next[:0]
 		for _, id := range x.ids {
@@ -119,6 +118,6 @@ func (d *Drafter) learnLate() {
 }
 
 // Traits are those of a memory whose nodes are all branches.
-func (d *Drafter) Traits() infer.Traits { return d.Memory.Traits(d.origin, "branch") }
+func (d *recycler) Traits() infer.Traits { return d.Memory.Traits(d.origin, "branch") }
 
-func (d *Drafter) origin(int) int { return 0 }
+func (d *recycler) origin(int) int { return 0 }

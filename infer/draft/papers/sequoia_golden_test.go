@@ -1,11 +1,11 @@
-package search_test
+package papers_test
 
 import (
 	"encoding/json"
 	"math"
 	"testing"
 
-	"talf/infer/draft/search"
+	"talf/infer/draft/papers"
 	"talf/internal/golden"
 )
 
@@ -26,7 +26,7 @@ func TestSequoiasTreesAreWorthTheAuthors(t *testing.T) {
 	}
 	shallow := 0
 	for _, x := range all.Trees {
-		paths, got, err := search.Sequoia(x.Accept, x.Nodes, x.Levels-1)
+		paths, got, err := papers.SequoiaTree(x.Accept, x.Nodes, x.Levels-1)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -42,7 +42,7 @@ func TestSequoiasTreesAreWorthTheAuthors(t *testing.T) {
 		if math.Abs(got-x.Expected) > 1e-8 || math.Abs(worth-x.Expected) > 1e-8 || len(paths) > x.Nodes-1 {
 			t.Errorf("%v, %d nodes on %d levels: %d nodes worth %v (%v), want %v", x.Accept, x.Nodes, x.Levels, len(paths)+1, got, worth, x.Expected)
 		}
-		if _, less, err := search.Sequoia(x.Accept, x.Nodes, max(x.Levels-2, 1)); err == nil && less < x.Expected-1e-8 {
+		if _, less, err := papers.SequoiaTree(x.Accept, x.Nodes, max(x.Levels-2, 1)); err == nil && less < x.Expected-1e-8 {
 			shallow++
 		}
 	}

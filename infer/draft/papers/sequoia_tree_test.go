@@ -1,11 +1,11 @@
-package search_test
+package papers_test
 
 import (
 	"math"
 	"math/rand/v2"
 	"testing"
 
-	"talf/infer/draft/search"
+	"talf/infer/draft/papers"
 )
 
 // shapes calls f with the number of nodes and the value of every tree of at most n nodes,
@@ -44,7 +44,7 @@ func TestSequoiaEqualsBruteForce(t *testing.T) {
 			for depth := 1; depth <= 4; depth++ {
 				best := 0.0
 				shapes(accept, n, depth, func(_ int, v float64) { best = max(best, v) })
-				paths, tau, err := search.Sequoia(accept, n, depth)
+				paths, tau, err := papers.SequoiaTree(accept, n, depth)
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -111,7 +111,7 @@ func TestSequoiaKnowsTheLimits(t *testing.T) {
 		{[]float64{0, 0}, 5, 3, 1, 0},                // nor by any
 		{[]float64{0.6, 0.4}, 1024, 2, 1 + 1 + 1, 6}, // depth binds, not the nodes
 	} {
-		paths, tau, err := search.Sequoia(c.accept, c.n, c.depth)
+		paths, tau, err := papers.SequoiaTree(c.accept, c.n, c.depth)
 		if err != nil || math.Abs(tau-c.tau) > 1e-9 || len(paths) != c.nodes {
 			t.Errorf("%v, %d nodes, depth %d: τ = %v with %v, %v; want %v with %d drafted nodes", c.accept, c.n, c.depth, tau, paths, err, c.tau, c.nodes)
 		}
@@ -120,7 +120,7 @@ func TestSequoiaKnowsTheLimits(t *testing.T) {
 		accept   []float64
 		n, depth int
 	}{{nil, 5, 5}, {[]float64{0.5}, 0, 5}, {[]float64{0.5}, 5, 0}, {[]float64{0.5, 0.6}, 5, 5}, {[]float64{-0.5}, 5, 5}, {[]float64{math.NaN()}, 5, 5}, {[]float64{0.5}, 5000, 5}} {
-		if _, _, err := search.Sequoia(c.accept, c.n, c.depth); err == nil {
+		if _, _, err := papers.SequoiaTree(c.accept, c.n, c.depth); err == nil {
 			t.Errorf("%v, %d nodes, depth %d is accepted", c.accept, c.n, c.depth)
 		}
 	}
@@ -131,7 +131,7 @@ func TestSequoiaStopsAtTheDepthOfTheBestTree(t *testing.T) {
 	accept := []float64{0.3, 0.3, 0.3}
 	cost := func(depth int) float64 {
 		return testing.AllocsPerRun(5, func() {
-			if _, _, err := search.Sequoia(accept, 30, depth); err != nil {
+			if _, _, err := papers.SequoiaTree(accept, 30, depth); err != nil {
 				t.Fatal(err)
 			}
 		})
@@ -144,7 +144,7 @@ func TestSequoiaStopsAtTheDepthOfTheBestTree(t *testing.T) {
 func BenchmarkSequoia(b *testing.B) {
 	accept := []float64{0.4, 0.15, 0.08, 0.05, 0.04, 0.03, 0.02, 0.02}
 	for b.Loop() {
-		if _, _, err := search.Sequoia(accept, 80, 12); err != nil {
+		if _, _, err := papers.SequoiaTree(accept, 80, 12); err != nil {
 			b.Fatal(err)
 		}
 	}

@@ -1,25 +1,25 @@
-package draft
+package papers
 
 import (
-	"errors"
 	"fmt"
 	"math"
 	"slices"
 
 	"talf/infer"
+	"talf/infer/draft/method"
 	"talf/infer/lookup/datastore"
 	"talf/internal/spec"
 	"talf/tree"
 )
 
-func restMethod() Method {
-	return Method{
+func restMethod() method.Method {
+	return method.Method{
 		Line: spec.Line{
 			Name: "rest", Doc: "retrieval: the most frequent continuations in a datastore of text (REST)", Main: "file",
 			Params: []spec.Param{
 				spec.File("file", "the datastore, made by talf datastore build"),
 				spec.Choice("set", "defaults of the others: paper, those of the published code; full, all that the datastore has, N=64,min=1,hits=0,fill=on,thin=off", "paper", "full"),
-				nodesParam(65),
+				method.Nodes(65),
 				spec.Int("depth", 10, 1, tree.MaxNodes, "most tokens of a continuation"),
 				spec.Int("min", 2, 1, maxMatch, "least number of newest tokens that must occur in the datastore"),
 				spec.Int("max", 16, 1, maxMatch, "largest number of newest tokens to look up"),
@@ -35,11 +35,11 @@ func restMethod() Method {
 // fullREST are the defaults of set=full.
 const fullREST = "N=64,min=1,hits=0,fill=on,thin=off"
 
-func openREST(v spec.Values, e Env) (Maker, error) {
+func openREST(v spec.Values, e method.Env) (method.Maker, error) {
 	if v.Choice("set") == 1 {
 		var err error
 		if v, err = restMethod().Under(v, fullREST); err != nil {
-			return Maker{}, err
+			return method.Maker{}, err
 		}
 	}
 	c := restConfig{
@@ -50,13 +50,13 @@ func openREST(v spec.Values, e Env) (Maker, error) {
 		c.hits = math.MaxInt32
 	}
 	if c.most < c.least {
-		return Maker{}, fmt.Errorf("min is %d and max %d, want min <= max", c.least, c.most)
+		return method.Maker{}, fmt.Errorf("min is %d and max %d, want min <= max", c.least, c.most)
 	}
-	store, err := openStore(v.File("file"), e)
+	store, err := method.OpenStore(v.File("file"), e)
 	if err != nil {
-		return Maker{}, err
+		return method.Maker{}, err
 	}
-	return Maker{
+	return method.Maker{
 		New:   func() infer.Drafter { return &rest{cfg: c, store: store} },
 		Files: v.Files(),
 		Close: store.Close,
@@ -65,21 +65,6 @@ func openREST(v spec.Values, e Env) (Maker, error) {
 
 // maxMatch bounds look-ups: longer matches add nothing.
 const maxMatch = 1 << 16
-
-// openStore opens a datastore for a target.
-func openStore(path string, e Env) (*datastore.Store, error) {
-	if path == "" {
-		return nil, errors.New("it needs a datastore: give file=FILE, made by talf datastore build")
-	}
-	s, err := datastore.Open(path, e.Tokenizer)
-	if err != nil {
-		return nil, FileError{err}
-	}
-	if v := s.Info().Vocab; e.Vocab > 0 && v > e.Vocab {
-		return nil, FileError{errors.Join(fmt.Errorf("datastore %s: a vocabulary of %d, the model's is %d", path, v, e.Vocab), s.Close())}
-	}
-	return s, nil
-}
 
 type restConfig struct {
 	n, depth, least, most, hits int
@@ -197,7 +182,7 @@ func (d *rest) enqueue(p *infer.Proposal, n, node int, m datastore.Match) {
 	if p.May != nil {
 		may = func(token int32) bool { return p.May(&d.trie, node, token) }
 	}
-	d.next = following(d.next[:0], d.store, m, min(room, maxNext), may)
+	d.next = method.Following(d.next[:0], d.store, m, min(room, maxNext), may)
 	for _, x := range d.next {
 		i := len(d.queue)
 		for i > 0 && d.queue[i-1].Count() < x.Count() {
@@ -214,26 +199,6 @@ func (d *rest) enqueue(p *infer.Proposal, n, node int, m datastore.Match) {
 
 // maxNext bounds how many children of a node are considered.
 const maxNext = 16
-
-// following appends the tokens that follow m most often in a datastore, of those that may come (nil: all), at most
-// most of them.
-func following(dst []datastore.Next, s *datastore.Store, m datastore.Match, most int, may func(token int32) bool) []datastore.Next {
-	if may == nil {
-		return s.Append(dst, m, most)
-	}
-	first := len(dst)
-	all := s.Append(dst, m, math.MaxInt)
-	dst = all[:first]
-	for _, x := range all[first:] {
-		if len(dst)-first == most {
-			break
-		}
-		if may(x.Token) {
-			dst = append(dst, x)
-		}
-	}
-	return dst
-}
 
 func (d *rest) Observe(p infer.Proposal, v infer.Verdict, _ infer.Scores) error {
 	d.seen = observed(d.seen, p, v)

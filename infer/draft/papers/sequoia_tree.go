@@ -1,4 +1,4 @@
-package search
+package papers
 
 import (
 	"fmt"
@@ -8,7 +8,7 @@ import (
 	"talf/tree"
 )
 
-// Sequoia returns the tree of at most n nodes, root counted, and at most depth
+// sequoiaTree returns the tree of at most n nodes, root counted, and at most depth
 // edges that is best where a node's r-th child is accepted with probability
 // accept[r-1], whatever the node (Chen et al. 2024, §3.1): the paths of child
 // ranks from 0 of all nodes but the root, parents and elder siblings first, and
@@ -22,15 +22,14 @@ import (
 //
 //	T_d(n)   = 1 + R_d(0, n−1)
 //	R_d(r,m) = max(0, max over s in 1..m of accept[r]·T_{d−1}(s) + R_d(r+1, m−s))
-func Sequoia(accept []float64, n, depth int) (paths [][]int, tau float64, err error) {
-	if err := inRange("sequoia: nodes", n, 1, tree.MaxNodes); err != nil {
-		return nil, 0, err
-	}
-	if err := inRange("sequoia: depth", depth, 1, 64); err != nil {
-		return nil, 0, err
-	}
-	if err := inRange("sequoia: ranks", len(accept), 1, 256); err != nil {
-		return nil, 0, err
+func sequoiaTree(accept []float64, n, depth int) (paths [][]int, tau float64, err error) {
+	for _, x := range []struct {
+		what       string
+		is, lo, hi int
+	}{{"nodes", n, 1, tree.MaxNodes}, {"depth", depth, 1, 64}, {"ranks", len(accept), 1, 256}} {
+		if x.is < x.lo || x.is > x.hi {
+			return nil, 0, fmt.Errorf("sequoia: %s is %d, want %d..%d", x.what, x.is, x.lo, x.hi)
+		}
 	}
 	sum := 0.0
 	for r, a := range accept {

@@ -1,4 +1,4 @@
-package draft
+package method
 
 import (
 	"talf/infer"

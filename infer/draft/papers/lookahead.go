@@ -1,14 +1,15 @@
-package draft
+package papers
 
 import (
 	"talf/infer"
-	"talf/infer/draft/lookahead"
+	"talf/infer/draft/method"
+	"talf/infer/draft/papers/lookahead"
 	"talf/internal/spec"
 	"talf/tree"
 )
 
-func lookaheadMethod() Method {
-	return Method{
+func lookaheadMethod() method.Method {
+	return method.Method{
 		Line: spec.Line{
 			Name: "lookahead", Doc: "Lookahead: collects n-grams by Jacobi iteration in the same pass that verifies them",
 			Params: []spec.Param{
@@ -20,12 +21,12 @@ func lookaheadMethod() Method {
 				spec.Switch("prompt", false, "on: n-grams of the prompt and the output, too"),
 			},
 		},
-		Open: func(v spec.Values, _ Env) (Maker, error) {
+		Open: func(v spec.Values, _ method.Env) (method.Maker, error) {
 			c := lookahead.Config{W: v.Int("W"), N: v.Int("N"), G: v.Int("G"), Bonus: v.On("bonus"), Slide: v.On("slide"), Prompt: v.On("prompt")}
 			if err := c.Validate(); err != nil {
-				return Maker{}, err
+				return method.Maker{}, err
 			}
-			return Maker{New: func() infer.Drafter { return lookahead.New(c) }}, nil
+			return method.Maker{New: func() infer.Drafter { return lookahead.New(c) }}, nil
 		},
 	}
 }

@@ -1,4 +1,4 @@
-package draft
+package papers
 
 import (
 	"encoding/json"
@@ -6,47 +6,47 @@ import (
 	"fmt"
 
 	"talf/infer"
-	"talf/infer/draft/search"
+	"talf/infer/draft/method"
 	"talf/infer/draft/shape"
 	"talf/internal/spec"
 )
 
-func sequoiaMethod() Method {
-	return Method{
+func sequoiaMethod() method.Method {
+	return method.Method{
 		Line: spec.Line{
 			Name: "sequoia", Doc: "the best tree of fixed shape for the probability that each rank of the draft is right",
 			Params: []spec.Param{
-				nodesParam(60),
+				method.Nodes(60),
 				spec.Int("depth", 10, 1, shape.MaxDepth, "most edges of the tree"),
 				spec.Floats("accept", sequoiaAccept, spec.Closed(0, 1), "probability that each rank is right"),
 				spec.File("file", "JSON with these probabilities, or with by_rank of a row of talf bench --out"),
-				drawParam(),
+				method.Draw(),
 			},
 		},
 		Source: true,
-		Open: func(v spec.Values, e Env) (Maker, error) {
+		Open: func(v spec.Values, e method.Env) (method.Maker, error) {
 			accept := v.Floats("accept")
 			if path := v.File("file"); path != "" {
 				if v.Given("accept") {
-					return Maker{}, errors.New("accept and file exclude each other")
+					return method.Maker{}, errors.New("accept and file exclude each other")
 				}
 				var err error
 				if accept, err = readAccept(path); err != nil {
-					return Maker{}, FileError{err}
+					return method.Maker{}, method.FileError{Err: err}
 				}
-				if _, _, err := search.Sequoia(accept, 1, 1); err != nil { // checks only the probabilities
-					return Maker{}, FileError{fmt.Errorf("%s: %w", path, err)}
+				if _, _, err := sequoiaTree(accept, 1, 1); err != nil { // checks only the probabilities
+					return method.Maker{}, method.FileError{Err: fmt.Errorf("%s: %w", path, err)}
 				}
 			}
-			paths, _, err := search.Sequoia(accept, v.Int("N"), v.Int("depth"))
+			paths, _, err := sequoiaTree(accept, v.Int("N"), v.Int("depth"))
 			if err != nil {
-				return Maker{}, err
+				return method.Maker{}, err
 			}
 			s, err := shape.New(paths)
 			if err != nil {
-				return Maker{}, err
+				return method.Maker{}, err
 			}
-			return fixedShape(s, v, e)
+			return method.Shaped(s, v, e)
 		},
 	}
 }

@@ -1,4 +1,4 @@
-package recycle_test
+package papers_test
 
 import (
 	"encoding/json"
@@ -8,7 +8,7 @@ import (
 
 	"talf/infer"
 	"talf/infer/draft"
-	"talf/infer/draft/recycle"
+	"talf/infer/draft/papers"
 	"talf/infer/draft/shape"
 	"talf/infer/verify"
 	"talf/internal/golden"
@@ -103,7 +103,7 @@ func follow(tr trace, parents []int, spec string) (steps int, err error) {
 			matrix[i] = make([]int32, tr.K)
 		}
 		for n, x := range run.Prompts {
-			d := mk.New().(*recycle.Drafter)
+			d := mk.New().(*papers.Recycler)
 			if err := d.Start(x.Prompt); err != nil {
 				return steps, err
 			}

@@ -1,0 +1,24 @@
+package papers
+
+import (
+	"talf/infer/draft/method"
+	"talf/infer/draft/shape"
+	"talf/internal/spec"
+)
+
+func linearMethod() method.Method {
+	return method.Method{
+		Line: spec.Line{
+			Name: "linear", Doc: "a chain of the draft model's likeliest tokens",
+			Params: []spec.Param{spec.Int("K", 8, 1, shape.MaxDepth, "drafted tokens"), method.Draw()},
+		},
+		Source: true,
+		Open: func(v spec.Values, e method.Env) (method.Maker, error) {
+			s, err := shape.Uniform(1, v.Int("K"))
+			if err != nil {
+				return method.Maker{}, err
+			}
+			return method.Shaped(s, v, e)
+		},
+	}
+}
