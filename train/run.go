@@ -32,12 +32,15 @@ type Progress struct {
 
 // A Result says where a run stopped.
 type Result struct {
-	Step int     `json:"step"`
-	Dir  string  `json:"dir"`            // the last checkpoint; "" on all ranks but the first, which writes it
-	Best string  `json:"best,omitempty"` // the best of the checkpoints that were evaluated
-	Loss float64 `json:"loss,omitempty"` // of the last step; 0 if there was none left to make
-	Eval *Eval   `json:"eval,omitempty"` // nil if nothing is held out
-	Done bool    `json:"done"`           // all steps were made
+	Step int    `json:"step"`
+	Dir  string `json:"dir"`            // the last checkpoint; "" on all ranks but the first, which writes it
+	Best string `json:"best,omitempty"` // the best of the checkpoints that were evaluated
+	// BestStep is Best's, and BestScore its τ̂ (Eval.Tau), or of a language model its negative loss.
+	BestStep  int     `json:"best_step,omitempty"`
+	BestScore float64 `json:"best_score,omitempty"`
+	Loss      float64 `json:"loss,omitempty"` // of the last step; 0 if there was none left to make
+	Eval      *Eval   `json:"eval,omitempty"` // nil if nothing is held out
+	Done      bool    `json:"done"`           // all steps were made
 }
 
 // A task is what differs between training heads and language models.
@@ -248,7 +251,7 @@ func (t *trainer) conclude(ctx context.Context, res Result) (_ Result, err error
 		}
 	}
 	if b := t.state.Best; b != nil && t.store != nil {
-		res.Best = t.store.Path(b.Step)
+		res.Best, res.BestStep, res.BestScore = t.store.Path(b.Step), b.Step, b.Score
 	}
 	if err := t.peers.Agree(ctx, t.failed); err != nil {
 		return res, err

@@ -10,6 +10,7 @@ import (
 
 	"talf/infer"
 	"talf/internal/jsonl"
+	"talf/internal/vfs"
 	"talf/text/chat"
 )
 
@@ -63,28 +64,25 @@ type Answers struct {
 // prompts or with other settings is refused.
 func OpenAnswers(path string, tasks []Task, with *Settings) (*Answers, error) {
 	a := &Answers{with: with, settings: with.Hash(), done: map[int]bool{}}
-	log, err := jsonl.Open(path, jsonl.Config{
-		Kind: "a file that generate wrote", Start: `{"index":`, Sync: true,
-		Line: func(line []byte) error {
-			var got Answer
-			if err := json.Unmarshal(line, &got); err != nil {
-				return err
+	log, err := jsonl.Open(path, answersLog(func(line []byte) error {
+		var got Answer
+		if err := json.Unmarshal(line, &got); err != nil {
+			return err
+		}
+		if then := got.MadeWith; then != nil {
+			if d := with.Against(then); d != nil {
+				return fmt.Errorf("%w: %s", jsonl.ErrSettings, d.Since("the answers were made"))
 			}
-			if then := got.MadeWith; then != nil {
-				if d := with.Against(then); d != nil {
-					return fmt.Errorf("%w: %s", jsonl.ErrSettings, d.Since("the answers were made"))
-				}
-			}
-			switch {
-			case got.Settings != a.settings:
-				return jsonl.ErrSettings
-			case got.Index < 0 || got.Index >= len(tasks) || got.Prompt != tasks[got.Index].Key:
-				return fmt.Errorf("answers a prompt that is not number %d of the input", got.Index)
-			}
-			a.done[got.Index] = true
-			return nil
-		},
-	})
+		}
+		switch {
+		case got.Settings != a.settings:
+			return jsonl.ErrSettings
+		case got.Index < 0 || got.Index >= len(tasks) || got.Prompt != tasks[got.Index].Key:
+			return fmt.Errorf("answers a prompt that is not number %d of the input", got.Index)
+		}
+		a.done[got.Index] = true
+		return nil
+	}))
 	if err != nil {
 		return nil, err
 	}
@@ -286,4 +284,30 @@ func (d *Decoder) answerTurns(ctx context.Context, i int, t Task, seed uint64) (
 	sum := cost.stats.Summary()
 	ans.Tokens, ans.Stats = cost.stats.Tokens, &sum
 	return ans, cost, nil
+}
+
+// ReadAnswers calls f for every answer of a file that AnswerAll wrote, in the order in which they were made.
+func ReadAnswers(path string, f func(*Answer)) error {
+	in, err := vfs.OpenRead(path)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = in.Close() }() // only read
+	c := answersLog(func(line []byte) error {
+		var a Answer
+		if err := json.Unmarshal(line, &a); err != nil {
+			return err
+		}
+		f(&a)
+		return nil
+	})
+	if _, err := c.Read(in); err != nil {
+		return fmt.Errorf("%s: %w", path, err)
+	}
+	return nil
+}
+
+// answersLog is the format of a file of answers.
+func answersLog(line func([]byte) error) jsonl.Config {
+	return jsonl.Config{Kind: "a file that generate wrote", Start: `{"index":`, Sync: true, Line: line}
 }

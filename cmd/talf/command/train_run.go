@@ -31,9 +31,13 @@ func (a *app) train(ctx context.Context, o *trainOptions, device devices.Name, g
 	defer bar.End()
 	events := tensorboard.New(o.logKind, o.out, a.warn)
 	defer events.Close()
+	held := "" // τ̂ of the last evaluation
 	report := func(p train.Progress) {
 		events.Step(p)
-		bar.Set(int64(p.Step), int64(p.Steps), fmt.Sprintf("loss %.3f", p.Loss))
+		if p.Eval != nil && p.Eval.Tau > 0 {
+			held = fmt.Sprintf(", τ̂ %.2f", p.Eval.Tau)
+		}
+		bar.Set(int64(p.Step), int64(p.Steps), fmt.Sprintf("loss %.3f%s", p.Loss, held))
 		if p.Eval != nil {
 			a.log.Debug("evaluated", "step", p.Step, "held_out_loss", p.Eval.Loss)
 		}
