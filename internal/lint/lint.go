@@ -119,7 +119,8 @@ var Rules = []Rule{
 	{"internal/splitmix", nil},
 	{"internal/tally", nil},
 	{"internal/plot", nil},
-	{"internal/quickstart", []string{"infer/...", "internal/demo", "internal/plot", "model/...", "preprocess", "train", "text/..."}},
+	{"internal/quickstart", []string{"infer/...", "internal/demo", "internal/plot", "internal/stages", "model/...", "preprocess", "train", "text/..."}},
+	{"internal/stages", nil},
 	{"internal/wire", nil},
 	{"internal/report", []string{
 		"checkpoints", "infer", "infer/bench", "infer/bench/micro", "infer/bench/heads", "infer/bench/rig", "infer/trace", "internal/cli", "internal/plot", "internal/table", "internal/version",

@@ -89,9 +89,9 @@ func (r *run) decode(ctx context.Context) error {
 	if err := r.compare(ctx, &c); err != nil {
 		return err
 	}
-	r.state.Rows = c.rows
+	r.state.Result.Rows = c.rows
 	var err error
-	r.state.Plots, err = savePlots(r.Dir, c.rows)
+	r.state.Result.Plots, err = savePlots(r.Dir, c.rows)
 	return err
 }
 
@@ -102,7 +102,7 @@ func (r *run) decodeDeep(ctx context.Context) error {
 	if err := r.compare(ctx, &c); err != nil {
 		return err
 	}
-	r.state.Deep = c.rows
+	r.state.Result.Deep = c.rows
 	return nil
 }
 

@@ -4,14 +4,13 @@ package quickstart
 
 import (
 	"context"
-	"encoding/json"
+	"errors"
 	"fmt"
 	"path/filepath"
-	"slices"
-	"time"
 
 	"talf/internal/demo"
 	"talf/internal/durable"
+	"talf/internal/stages"
 	"talf/model"
 	"talf/preprocess"
 	"talf/train"
@@ -46,7 +45,7 @@ type Deep struct {
 // Default returns the plan of talf quickstart.
 func Default() Plan {
 	return Plan{
-		Format: 2, Seed: 1, Documents: 400, Prompts: 24, MaxTokens: 96,
+		Format: 3, Seed: 1, Documents: 400, Prompts: 24, MaxTokens: 96,
 		EagleSteps: 400, TalfSteps: 200, Rows: 1024, Shard: 100, LearnRate: 6e-3,
 		Methods: []string{"beam:N=12,k=4,depth=3", "salf:N=12,B=4,th=0.2"},
 		Deep:    Deep{Layers: 100, Prompts: 16, MaxTokens: 64, Methods: []string{"salf"}},
@@ -55,6 +54,7 @@ func Default() Plan {
 
 // Tools do the work on this machine's devices, and show progress.
 type Tools interface {
+	stages.Show
 	// Label runs preprocess with the model in a directory.
 	Label(ctx context.Context, c preprocess.Config, model string) error
 	// Train trains a head, or continues a run that was interrupted.
@@ -62,10 +62,6 @@ type Tools interface {
 	// Open loads the model in dir, deepened to so many layers unless layers is 0. The returned
 	// function frees it.
 	Open(ctx context.Context, dir string, layers int) (*model.Model, func(), error)
-	// Begin is called when stage i of n begins, counted from 1; End is called when it is done.
-	// If End returns an error, the run stops there.
-	Begin(i, n int, doc string)
-	End(took time.Duration) error
 	// Answers starts showing how many answers are decoded. The returned functions update the
 	// number and remove the display.
 	Answers() (set func(done, total int), end func())
@@ -95,10 +91,8 @@ type Result struct {
 	dir   string
 }
 
-// A state is the contents of state.json.
-type state struct {
-	Plan  Plan     `json:"plan"`
-	Done  []string `json:"done"` // names of finished stages
+// found is what the stages found, kept in state.json.
+type found struct {
 	Rows  []Row    `json:"rows,omitempty"`
 	Deep  []Row    `json:"deep_rows,omitempty"`
 	Plots []string `json:"plots,omitempty"`
@@ -107,24 +101,17 @@ type state struct {
 // A run is one call of Run.
 type run struct {
 	Config
-	state state
+	state *stages.Record[Plan, found]
 }
 
-// A stage is a step of quickstart. If it was interrupted, it continues where it stopped when it
-// is run again, or starts over.
-type stage struct {
-	name, doc string
-	run       func(context.Context) error
-}
-
-func (r *run) stages() []stage {
-	return []stage{
-		{"model", "unpack the model and write fresh text", r.unpack},
-		{"labels", "let the model label the text with token trees", r.label},
-		{"eagle", "train a head with the loss eagle", r.trainEagle},
-		{"talf", "train it further with the loss talf", r.trainTalf},
-		{"decode", "decode prompts that the head has not seen", r.decode},
-		{"deep", "decode them where a pass costs what one of a larger model costs", r.decodeDeep},
+func (r *run) stages() []stages.Stage {
+	return []stages.Stage{
+		{Name: "model", Doc: "unpack the model and write fresh text", Run: r.unpack},
+		{Name: "labels", Doc: "let the model label the text with token trees", Run: r.label},
+		{Name: "eagle", Doc: "train a head with the loss eagle", Run: r.trainEagle},
+		{Name: "talf", Doc: "train it further with the loss talf", Run: r.trainTalf},
+		{Name: "decode", Doc: "decode prompts that the head has not seen", Run: r.decode},
+		{Name: "deep", Doc: "decode them where a pass costs what one of a larger model costs", Run: r.decodeDeep},
 	}
 }
 
@@ -137,42 +124,18 @@ func Run(ctx context.Context, c Config) (*Result, error) {
 		return nil, err
 	}
 	file := r.path("state.json")
-	found, err := durable.ReadJSON(file, &r.state)
-	if err != nil {
+	var err error
+	switch r.state, err = stages.Open[Plan, found](file, r.Plan); {
+	case errors.Is(err, stages.ErrPlan):
+		return nil, fmt.Errorf("%s: plan differs from this version's: remove %s or choose another --dir", file, r.Dir)
+	case err != nil:
 		return nil, fmt.Errorf("%w: remove %s to begin anew", err, r.Dir)
 	}
-	if found && !same(r.state.Plan, r.Plan) {
-		return nil, fmt.Errorf("%s: plan differs from this version's: remove %s or choose another --dir", file, r.Dir)
-	}
-	r.state.Plan = r.Plan
-	if err := durable.WriteJSON(file, &r.state); err != nil {
+	if err := r.state.Run(ctx, r.stages(), r.Tools); err != nil {
 		return nil, err
 	}
-	all := r.stages()
-	for i, s := range all {
-		if slices.Contains(r.state.Done, s.name) {
-			continue
-		}
-		r.Tools.Begin(i+1, len(all), s.doc)
-		begun := time.Now()
-		if err := s.run(ctx); err != nil {
-			return nil, fmt.Errorf("%s: %w", s.doc, err)
-		}
-		r.state.Done = append(r.state.Done, s.name)
-		if err := durable.WriteJSON(file, &r.state); err != nil {
-			return nil, err
-		}
-		if err := r.Tools.End(time.Since(begun)); err != nil {
-			return nil, err
-		}
-	}
-	return &Result{Plan: r.Plan, Plots: r.state.Plots, Rows: r.state.Rows, Deep: r.state.Deep, dir: r.Dir}, nil
-}
-
-func same(a, b Plan) bool {
-	x, errA := json.Marshal(a)
-	y, errB := json.Marshal(b)
-	return errA == nil && errB == nil && string(x) == string(y)
+	f := &r.state.Result
+	return &Result{Plan: r.Plan, Plots: f.Plots, Rows: f.Rows, Deep: f.Deep, dir: r.Dir}, nil
 }
 
 // unpack writes the model and the text. None of the text's prompts is among those that are

@@ -2,8 +2,6 @@ package command
 
 import (
 	"context"
-	"fmt"
-	"time"
 
 	"github.com/spf13/cobra"
 
@@ -19,7 +17,7 @@ import (
 )
 
 func newQuickstart(a *app) *cobra.Command {
-	c := quickstart.Config{Plan: quickstart.Default(), Tools: &quickTools{a}, Unpack: demo.Unpack}
+	c := quickstart.Config{Plan: quickstart.Default(), Tools: &quickTools{stageTools{a}}, Unpack: demo.Unpack}
 	var asJSON bool
 	cmd := &cobra.Command{
 		Use:   "quickstart",
@@ -48,7 +46,7 @@ You can interrupt it at any point: run it again and it continues. Everything is 
 }
 
 // quickTools run quickstart's stages as the commands of the same names would.
-type quickTools struct{ a *app }
+type quickTools struct{ stageTools }
 
 func (q *quickTools) Label(ctx context.Context, c preprocess.Config, dir string) error {
 	_, err := q.a.preprocess(ctx, c, dir, placement{machineOptions: defaultMachine(), cublas: true}, &regeneration{}, chatOptions{})
@@ -65,19 +63,6 @@ func (q *quickTools) Open(ctx context.Context, dir string, layers int) (*model.M
 	m := defaultMachine()
 	m.Layers = layers
 	return q.a.loader().Model(ctx, dir, &m.Machine)
-}
-
-func (q *quickTools) Begin(i, n int, doc string) {
-	if !q.a.quiet {
-		_, _ = fmt.Fprintf(q.a.err, "%d/%d %s\n", i, n, doc)
-	}
-}
-
-func (q *quickTools) End(took time.Duration) error {
-	if !q.a.quiet {
-		_, _ = fmt.Fprintf(q.a.err, "    done in %s\n", took.Round(100*time.Millisecond))
-	}
-	return nil
 }
 
 func (q *quickTools) Answers() (set func(done, total int), end func()) {

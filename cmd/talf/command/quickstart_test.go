@@ -28,7 +28,7 @@ func TestQuickstartGoesOnWhereItStopped(t *testing.T) {
 	source := talftest.TinyModel(t, talftest.TinyConfig(), 1)
 	config := func(dir string) quickstart.Config {
 		return quickstart.Config{
-			Dir: dir, Tools: &quickTools{quietApp(t)}, Unpack: func(to string) error { return os.CopyFS(to, os.DirFS(source)) },
+			Dir: dir, Tools: &quickTools{stageTools{quietApp(t)}}, Unpack: func(to string) error { return os.CopyFS(to, os.DirFS(source)) },
 			Plan: quickstart.Plan{
 				Format: 1, Seed: 3, Documents: 24, Prompts: 2, MaxTokens: 8, EagleSteps: 4, TalfSteps: 3, Rows: 128, Shard: 8,
 				LearnRate: 1e-3, Methods: []string{"beam:N=8,k=3,depth=2", "salf:N=8,B=3,th=0"},
@@ -43,7 +43,7 @@ func TestQuickstartGoesOnWhereItStopped(t *testing.T) {
 	parts := t.TempDir()
 	for i := range 6 {
 		c := config(parts)
-		c.Tools = &stoppingTools{quickTools{quietApp(t)}}
+		c.Tools = &stoppingTools{quickTools{stageTools{quietApp(t)}}}
 		if _, err := quickstart.Run(t.Context(), c); !errors.Is(err, errStopped) {
 			t.Fatalf("stage %d: %v, want the stop", i, err)
 		}
