@@ -133,6 +133,7 @@ func complete(root *cobra.Command) {
 // commands is the table of subcommands, in the order of the pipeline.
 var commands = []func(*app) *cobra.Command{
 	newQuickstart,
+	newHead,
 	newPreprocess,
 	newTrain,
 	newGenerate,

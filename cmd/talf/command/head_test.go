@@ -1,0 +1,154 @@
+package command
+
+import (
+	"context"
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"talf/checkpoints"
+	"talf/internal/e2e/talftest"
+	"talf/internal/makehead"
+)
+
+// headPlan makes a head in a few steps.
+func headPlan() makehead.Plan {
+	p := makehead.Default()
+	p.Tokens, p.MaxTokens, p.Questions = 400, 24, makehead.Asking{Temperature: 1, TopP: 1, MaxTokens: 48}
+	p.K, p.Depth, p.Shard, p.Vocab = 2, 2, 16, 64
+	p.Stages, p.Rows, p.Warmup, p.Every = []string{"eagle3:steps=2:4", "talf:outside=mask:2"}, 128, 1, 2
+	p.Choose, p.Report, p.Measure, p.Methods = 1, 2, 6, []string{"salf:N=8,B=3,th=0", "beam:N=8,k=3,depth=2"}
+	return p
+}
+
+// stoppingHead ends a run after its first stage.
+type stoppingHead struct{ *headTools }
+
+func (*stoppingHead) End(time.Duration) error { return errStopped }
+
+// cutHead ends a run in the middle of the stage that begins as number stage of those that show progress.
+type cutHead struct {
+	*headTools
+	at   string
+	stop context.CancelFunc
+}
+
+func (c *cutHead) Progress(what, unit string) (func(done, total int, note string), func()) {
+	return func(done, total int, _ string) {
+		if what == c.at && done >= 3 {
+			c.stop()
+		}
+	}, func() {}
+}
+
+func headConfig(t *testing.T, model, dir string, data ...string) makehead.Config {
+	p := headPlan()
+	p.Data = data
+	return makehead.Config{Dir: dir, Plan: p, Tools: &headTools{stageTools: stageTools{quietApp(t)}, model: model, machine: defaultMachine()}}
+}
+
+// askingModel is a model that asks itself: many of its tokens end a text.
+func askingModel(t *testing.T) string {
+	t.Helper()
+	dir := talftest.ChatModel(t)
+	var ends []int
+	for id := 1; id < 32; id++ {
+		ends = append(ends, id)
+	}
+	talftest.EditJSON(t, filepath.Join(dir, "config.json"), "eos_token_id", ends)
+	return dir
+}
+
+func weightsIn(t *testing.T, dir string) string {
+	t.Helper()
+	at, err := checkpoints.Find(filepath.Join(dir, "head", "best"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	best, err := os.ReadFile(filepath.Join(at, "model.safetensors"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(best)
+}
+
+// A run that is stopped after every stage, and while it writes questions and answers, makes the head of one that is
+// not, from prompts and from the model alone.
+func TestHeadGoesOnWhereItStopped(t *testing.T) {
+	model := askingModel(t)
+	for name, files := range map[string][]string{"itself": nil, "prompts": {talftest.PromptFile(t, 80)}} {
+		t.Run(name, func(t *testing.T) {
+			whole, parts := t.TempDir(), t.TempDir()
+			want, err := makehead.Run(t.Context(), headConfig(t, model, whole, files...))
+			if err != nil {
+				t.Fatal(err)
+			}
+			if len(want.Rows) != 2 || want.Tokens < 400 || want.Steps != 6 || len(want.Chosen) != 2 {
+				t.Errorf("%+v", want)
+			}
+			for _, at := range []string{"ask", "answer"} {
+				if at == "ask" && files != nil {
+					continue
+				}
+				ctx, stop := context.WithCancel(t.Context())
+				c := headConfig(t, model, parts, files...)
+				c.Tools = &cutHead{c.Tools.(*headTools), at, stop}
+				_, err := makehead.Run(ctx, c)
+				stop()
+				if !errors.Is(err, context.Canceled) {
+					t.Fatalf("stopped at %s: %v", at, err)
+				}
+			}
+			for i := range 5 {
+				c := headConfig(t, model, parts, files...)
+				c.Tools = &stoppingHead{c.Tools.(*headTools)}
+				if _, err := makehead.Run(t.Context(), c); !errors.Is(err, errStopped) {
+					t.Fatalf("stage %d: %v, want the stop", i, err)
+				}
+			}
+			got, err := makehead.Run(t.Context(), headConfig(t, model, parts, files...))
+			if err != nil {
+				t.Fatal(err)
+			}
+			if weightsIn(t, whole) != weightsIn(t, parts) {
+				t.Error("another head than that of a run that was not stopped")
+			}
+			if got.TauHat != want.TauHat || got.Best != want.Best || got.Tokens != want.Tokens {
+				t.Errorf("%+v, want %+v", got, want)
+			}
+			for i := range got.Rows {
+				if got.Method == want.Method && (got.Rows[i].Tau != want.Rows[i].Tau || got.Rows[i].Equal != got.Rows[i].Outputs) {
+					t.Errorf("%+v, want %+v", got.Rows[i], want.Rows[i])
+				}
+			}
+			text := got.Text(model)
+			for _, command := range []string{"generate", "export"} {
+				line := text[strings.Index(text, "  talf "+command):]
+				line, _, _ = strings.Cut(line, "\n")
+				talftest.OK(t, "", talftest.Words(line)[1:]...)
+			}
+			c := headConfig(t, model, parts, files...)
+			c.Plan.Tokens++
+			if _, err := makehead.Run(t.Context(), c); err == nil || !strings.Contains(err.Error(), "another --out") {
+				t.Errorf("another plan: %v", err)
+			}
+		})
+	}
+}
+
+func TestHeadRefusesEarly(t *testing.T) {
+	w := talftest.World{Model: talftest.TinyModel(t, talftest.TinyConfig(), 1)}
+	out := func() string { return filepath.Join(t.TempDir(), "head") }
+	talftest.Run(t, "", "head", w.Model).Refuses(t, ExitUsage, "--out")
+	talftest.Run(t, "", "head", w.Model, "--out", out(), "--tokens", "10", "--hours", "1").Refuses(t, ExitUsage, "--hours and --tokens")
+	talftest.Run(t, "", "head", w.Model, "--out", out(), "--tokens", "-1").Refuses(t, ExitUsage, "tokens is -1")
+	talftest.Run(t, "", "head", w.Model, "--out", out(), "--hours", "-2").Refuses(t, ExitUsage, "hours is -2")
+	talftest.Run(t, "", "head", w.Model, "--out", out()).Refuses(t, ExitFailure, "no chat template", "--data")
+	talftest.Run(t, "", "head", w.Model, "--out", out(), "--data", talftest.PromptFile(t, 4)).Refuses(t, ExitFailure, "4 prompts, want more than")
+	talftest.Run(t, "", "head", filepath.Join(t.TempDir(), "none"), "--out", out()).Refuses(t, ExitFailure, "does not exist")
+	chat := talftest.ChatModel(t) // whose texts hardly ever end
+	talftest.Run(t, "", "head", chat, "--out", out(), "--tokens", "200").Refuses(t, ExitFailure, "questions that the model asked itself", "--data")
+}

@@ -1,0 +1,184 @@
+package makehead
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"talf/data"
+	"talf/infer/decode"
+	"talf/internal/units"
+	"talf/model"
+	"talf/model/arch"
+	"talf/preprocess"
+	"talf/train"
+)
+
+// Costs are what a run is expected to take, said before it begins. Seconds are those of this machine when it was asked;
+// they are for reading and decide nothing.
+type Costs struct {
+	Row      float64 `json:"seconds_row"`  // of a long pass of the model
+	Pass     float64 `json:"seconds_pass"` // of one row
+	Answer   float64 `json:"seconds_answer"`
+	Label    float64 `json:"seconds_label"`
+	Train    float64 `json:"seconds_train"` // at most: stages end early
+	Measure  float64 `json:"seconds_measure"`
+	Network  string  `json:"network"` // of the head, for train
+	Taps     []int   `json:"taps,omitempty"`
+	Vocab    int     `json:"vocab"`
+	Head     int64   `json:"head_weights"` // number
+	Features int64   `json:"feature_bytes"`
+	Disk     int64   `json:"disk_bytes"`
+	Memory   int64   `json:"memory_bytes"`
+}
+
+const (
+	// probe is the length in tokens of the prompt that is timed.
+	probe = 128
+	// promptShare is how many tokens of a prompt are expected beside as many of its answer: it holds for the questions
+	// that models ask themselves, with a template around them.
+	promptShare = 0.5
+	// shared is how many answers share a pass.
+	shared = 16
+	// featureBytes is how much hidden states on disk may take. If they take more, training computes them again: a
+	// pass over the text for every epoch.
+	featureBytes = 640 << 20
+	// labelBytes is what a node's label takes in a shard: 16 tokens with their probabilities, compressed.
+	labelBytes = 70
+	// slower is how many times as long training takes for a product as a long pass of the model, whose weights are
+	// integers, does.
+	slower = 2.5
+)
+
+// network says which states of the model the head reads, and what its network is called.
+func (p *Plan) network(s *arch.Spec) (taps []int, name string) {
+	if p.Network != "eagle3" {
+		return nil, p.Network
+	}
+	taps, err := arch.DefaultTaps(s.Layers)
+	if err != nil { // too few layers: the first, the middle and the last state there is
+		taps = slices.Compact([]int{0, max(1, s.Layers/2), s.Layers})
+	}
+	return taps, p.Network + ":taps=" + strings.TrimPrefix(string(preprocess.FeaturesAt(taps)), string(data.Taps)+":")
+}
+
+// draft returns the shape of the head.
+func (p *Plan) draft(s *arch.Spec) *arch.Spec {
+	if taps, _ := p.network(s); taps != nil {
+		return s.Eagle3For(taps, p.vocab(s))
+	}
+	d := s.DraftFor(false)
+	d.DraftVocab = p.vocab(s)
+	return d
+}
+
+// vocab returns how many tokens the head predicts.
+func (p *Plan) vocab(s *arch.Spec) int { return min(p.Vocab, s.Vocab) }
+
+// costs measures two passes and says what the run will take.
+func (r *run) costs(ctx context.Context) error {
+	w, end, err := r.open(ctx)
+	if err != nil {
+		return err
+	}
+	defer end()
+	c := &Costs{}
+	if err := c.measure(ctx, w.model, w); err != nil {
+		return err
+	}
+	p, s := &r.Plan, w.model.Spec()
+	d := p.draft(s)
+	c.Head, c.Vocab = int64(d.Params()), p.vocab(s)
+	c.Taps, c.Network = p.network(s)
+	r.state.Result.Costs = c
+	states := int64(max(1, len(d.Eagle3.Taps)) * s.Hidden * 2)
+	if p.Hours > 0 {
+		r.Tools.Tell(fmt.Sprintf("    %.1f hours: %.0f%% of them for answers, the rest to learn them; a head of %.1fM weights", p.Hours, 100*answering, float64(c.Head)/1e6))
+		return nil
+	}
+	n := float64(p.Tokens)
+	nodes := 1 + float64(p.K*(p.Depth-1))
+	c.Answer = n * (c.Pass + shared*c.Row) / shared
+	c.Label = n * c.Row * (nodes + promptShare)
+	c.Train = n * slower * 3 * c.Row * float64(c.Head) / float64(s.Params()) * p.passes(nodes)
+	answers := float64((p.Choose+1)*(1+len(p.Methods)) + (p.Report+1)*4)
+	c.Measure = answers * float64(p.Measure) * c.Pass
+	c.Features = int64(n*(1+promptShare)) * states
+	c.Disk = int64(n*nodes*labelBytes) + 3*12*c.Head + int64(n)*12
+	if c.Features <= featureBytes {
+		c.Disk += c.Features
+	}
+	c.Memory = int64(w.model.Held().Memory) + int64(p.Side)*int64(p.MaxTokens+p.Questions.MaxTokens)*int64(s.KVElements())*4
+	r.Tools.Tell(c.String())
+	return nil
+}
+
+// passes returns how many rows of the head are trained for a token, all epochs together. nodes is the number of nodes of
+// a tree.
+func (p *Plan) passes(nodes float64) (sum float64) {
+	c := train.Default()
+	for _, text := range p.Stages {
+		s, err := train.ParseStage(text, c)
+		if err != nil {
+			continue // training says so
+		}
+		rows := nodes
+		if strings.HasPrefix(s.Loss, "eagle3") {
+			rows = 7 // steps of its unrolling, unless the loss says otherwise
+		}
+		sum += rows * s.Epochs
+	}
+	return sum
+}
+
+// measure times a pass over a prompt and passes of one row.
+func (c *Costs) measure(ctx context.Context, m *model.Model, w *writer) error {
+	o := decode.Default()
+	o.IgnoreEOS = true
+	d, err := decode.New(decode.Config{Target: m, Tokenizer: w.tok, Options: o})
+	if err != nil {
+		return err
+	}
+	defer func() { _ = d.Close() }() // only read
+	ids := make([]int32, min(probe, m.Spec().MaxPos/2))
+	for i := range ids {
+		ids[i] = int32(i % m.Spec().Vocab)
+	}
+	const passes = 8
+	took := func(n int) (float64, error) {
+		o.MaxTokens = n
+		req, err := o.Request(nil, nil, ids, 0)
+		if err != nil {
+			return 0, err
+		}
+		begun := time.Now()
+		_, err = d.Engine().Generate(ctx, req)
+		return time.Since(begun).Seconds(), err
+	}
+	var a, b float64
+	for range 2 { // the first warms up
+		if a, err = took(1); err == nil {
+			b, err = took(1 + passes)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	c.Row, c.Pass = a/float64(len(ids)), max(b-a, 0)/passes
+	return nil
+}
+
+// String says what the run will take.
+func (c *Costs) String() string {
+	about := func(s float64) string { return (time.Duration(s) * time.Second).Round(time.Minute).String() }
+	disk := "with the hidden states that the head reads"
+	if c.Features > featureBytes {
+		disk = "without hidden states, which training computes again"
+	}
+	return fmt.Sprintf(`    about %s: %s for answers, %s for labels, at most %s to train, %s to measure
+    at most %s of disk, %s, and about %s of memory; a head of %.1fM weights`,
+		about(c.Answer+c.Label+c.Train+c.Measure), about(c.Answer), about(c.Label), about(c.Train), about(c.Measure),
+		units.Bytes(uint64(c.Disk)), disk, units.Bytes(uint64(c.Memory)), float64(c.Head)/1e6)
+}

@@ -1,0 +1,207 @@
+// Package makehead makes a draft head of a model, from the model alone or from prompts: the model writes what the
+// head learns from, labels it with token trees and teaches the head, which is then measured on prompts that it has
+// not seen, beside plain decoding.
+package makehead
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"path/filepath"
+
+	"talf/data"
+	"talf/infer/decode"
+	"talf/internal/durable"
+	"talf/internal/stages"
+	"talf/model"
+	"talf/preprocess"
+	"talf/text/chat"
+	"talf/text/tokenizer"
+	"talf/train"
+)
+
+// A Plan is everything that decides which head is made. It is kept in the state file, so that a run never continues
+// from the files of another plan.
+type Plan struct {
+	Format int      `json:"format"` // of the state file
+	Seed   uint64   `json:"seed"`
+	Data   []string `json:"data,omitempty"` // files of prompts; none: the model asks itself
+	Tokens int      `json:"tokens"`         // of answers to learn; 0: as many as Hours allow
+	Hours  float64  `json:"hours,omitempty"`
+
+	MaxTokens   int     `json:"max_tokens"`  // of an answer
+	Temperature float64 `json:"temperature"` // of the answers to learn
+	Questions   Asking  `json:"questions"`   // of a model that asks itself
+	Side        int     `json:"-"`           // answers that are written side by side
+
+	K       int      `json:"k"` // nodes of a level of the trees that label
+	Depth   int      `json:"depth"`
+	Shard   int      `json:"shard"`   // sequences of a shard of labels
+	Network string   `json:"network"` // of the head: net.ParseNetwork
+	Vocab   int      `json:"vocab"`   // tokens that the head predicts
+	Stages  []string `json:"stages"`  // of training: train.ParseStage
+	Rows    int      `json:"rows"`    // positions of a step
+	Rate    float64  `json:"rate"`    // of learning
+	Warmup  int      `json:"warmup"`  // steps
+	Every   int      `json:"every"`   // steps between evaluations
+	// Patience ends a stage after so many evaluations without a better τ̂.
+	Patience int `json:"patience"`
+
+	// Choose and Report are prompts that nothing is learnt from: one set chooses the method, the other has the
+	// figures that are printed.
+	Choose  int      `json:"choose"`
+	Report  int      `json:"report"`
+	Measure int      `json:"measure"` // tokens of an answer that is measured
+	Methods []string `json:"methods"` // to choose from
+}
+
+// Default returns the plan of talf head. docs/heads.md has what its constants rest on.
+func Default() Plan {
+	return Plan{
+		Format: 1, Seed: 1, Tokens: 100_000,
+		MaxTokens: 384, Questions: Asking{Temperature: 0.8, TopP: 0.95, MaxTokens: 96}, Side: 16,
+		K: 4, Depth: 3, Shard: 64,
+		Network: "eagle3", Vocab: 4096, Stages: []string{"eagle3:6e", "talf:outside=mask:2e"},
+		Rows: 1024, Rate: 1e-3, Warmup: 20, Every: 50, Patience: 4,
+		Choose: 6, Report: 12, Measure: 128, Methods: []string{"auto", "salf"},
+	}
+}
+
+// Validate reports the first value that is not allowed.
+func (p *Plan) Validate() error {
+	switch {
+	case p.Tokens < 0 || p.Tokens > 1<<30:
+		return fmt.Errorf("tokens is %d, want 1 to %d", p.Tokens, 1<<30)
+	case !(p.Hours >= 0 && p.Hours <= 10_000):
+		return fmt.Errorf("hours is %v, want more than 0, and at most 10000", p.Hours)
+	case (p.Tokens == 0) == (p.Hours == 0):
+		return errors.New("want either tokens or hours")
+	}
+	return nil
+}
+
+// Held returns how many prompts nothing is learnt from. Each of the two sets has one that is decoded before
+// measuring begins.
+func (p *Plan) held() int { return p.Choose + p.Report + 2 }
+
+// Tools do the work on this machine's devices, and show progress.
+type Tools interface {
+	stages.Show
+	// Open loads the model and its tokenizer. The returned function frees them.
+	Open(ctx context.Context) (*model.Model, *tokenizer.Tokenizer, func(), error)
+	// Prompts reads files of prompts. Without a file, it returns no tasks. The template is nil if the model has
+	// none.
+	Prompts(files []string) (tasks []decode.Task, template *chat.Template, hash string, err error)
+	// Label runs preprocess.
+	Label(ctx context.Context, c preprocess.Config) (preprocess.Stats, error)
+	// Train trains a head, or continues a run that was interrupted.
+	Train(ctx context.Context, c train.Config, f TrainFiles) (train.Result, error)
+	// Progress shows how far something is that counts in unit. The returned functions update the numbers and
+	// remove the display.
+	Progress(what, unit string) (set func(done, total int, note string), end func())
+	// Tell prints a line for the user.
+	Tell(line string)
+	// Warn logs what the user should know.
+	Warn(why string)
+}
+
+// TrainFiles are what training reads and writes.
+type TrainFiles struct {
+	Labels, Out string
+	Stages      []string
+	Vocab       int
+}
+
+// A Config is a run.
+type Config struct {
+	Dir   string // keeps all files
+	Plan  Plan
+	Tools Tools
+}
+
+// found is what the stages found, kept in the state file.
+type found struct {
+	Costs   *Costs  `json:"costs,omitempty"`
+	Spent   float64 `json:"seconds_answering,omitempty"` // with Hours
+	Answers int     `json:"answers,omitempty"`           // to learn from; 0: not all are written
+	Tokens  int     `json:"tokens,omitempty"`            // of these
+	Labels  int64   `json:"label_tokens,omitempty"`      // prompts included
+	Steps   int     `json:"steps,omitempty"`
+	Best    int     `json:"best_step,omitempty"`
+	TauHat  float64 `json:"tau_held_out,omitempty"`
+	Method  string  `json:"method,omitempty"`
+	Chosen  []Row   `json:"chosen_from,omitempty"`
+	Rows    []Row   `json:"rows,omitempty"`
+}
+
+// A run is one call of Run.
+type run struct {
+	Config
+	state *stages.Record[Plan, found]
+}
+
+func (r *run) path(name string) string { return filepath.Join(r.Dir, name) }
+
+func (r *run) stages() []stages.Stage {
+	return []stages.Stage{
+		{Name: "costs", Doc: "see what this machine needs for the model", Run: r.costs},
+		{Name: "answers", Doc: "let the model write what the head learns from", Run: r.answers},
+		{Name: "labels", Doc: "label it with the model's token trees", Run: r.label},
+		{Name: "train", Doc: "train the head", Run: r.train},
+		{Name: "choose", Doc: "choose the draft method on prompts that the head has not seen", Run: r.choose},
+		{Name: "report", Doc: "measure it on others", Run: r.report},
+	}
+}
+
+// Run executes the stages that are not done in c.Dir.
+func Run(ctx context.Context, c Config) (*Result, error) {
+	r := &run{Config: c}
+	if err := r.Plan.Validate(); err != nil {
+		return nil, err
+	}
+	if err := durable.MakeDirs(r.Dir); err != nil {
+		return nil, err
+	}
+	var err error
+	switch r.state, err = stages.Open[Plan, found](r.path("state.json"), r.Plan); {
+	case errors.Is(err, stages.ErrPlan):
+		return nil, fmt.Errorf("%w: give the same options, or choose another --out", err)
+	case err != nil:
+		return nil, fmt.Errorf("%w: remove %s to begin anew", err, r.Dir)
+	}
+	r.state.Plan.Side = r.Plan.Side
+	if err := r.state.Run(ctx, r.stages(), r.Tools); err != nil {
+		return nil, err
+	}
+	f := r.state.Result
+	return &Result{Plan: r.Plan, Dir: r.Dir, Head: r.Head(), Pays: f.pays(), found: f}, nil
+}
+
+// label preprocesses the answers.
+func (r *run) label(ctx context.Context) error {
+	c := preprocess.Default()
+	c.Files, c.Out, c.Shard = []string{r.path("text.jsonl")}, r.path("labels"), r.Plan.Shard
+	c.K, c.Depth, c.LossOnly, c.MaxLen = r.Plan.K, r.Plan.Depth, true, r.Plan.Rows
+	c.Features = preprocess.FeaturesAt(r.state.Result.Costs.Taps)
+	if r.state.Result.Costs.Features > featureBytes {
+		c.Features = data.None
+	}
+	st, err := r.Tools.Label(ctx, c)
+	r.state.Result.Labels = st.Tokens
+	return err
+}
+
+// train trains the head.
+func (r *run) train(ctx context.Context) error {
+	p := &r.Plan
+	c := train.Default()
+	c.Network, c.Rows, c.Seed, c.LR, c.MinLR, c.Warmup = r.state.Result.Costs.Network, p.Rows, p.Seed, p.Rate, 0.1, p.Warmup
+	c.EvalEvery, c.SaveEvery, c.Keep, c.Patience = p.Every, p.Every, 1, p.Patience
+	res, err := r.Tools.Train(ctx, c, TrainFiles{Labels: r.path("labels"), Out: r.path("head"), Stages: p.Stages, Vocab: r.state.Result.Costs.Vocab})
+	if err != nil {
+		return err
+	}
+	f := &r.state.Result
+	f.Steps, f.Best, f.TauHat = res.Step, res.BestStep, res.BestScore
+	return nil
+}
