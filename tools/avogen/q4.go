@@ -26,17 +26,7 @@ func (f *frame) q4(sums [][2]reg.VecVirtual, j int, scales reg.Register, minima,
 	high := 16 / f.width // registers from an output to that of the high bits
 	for i := range 2 {
 		at := j + high*i
-		d, m := f.vec(), f.vec()
-		f.VCVTPH2PS(operand.Mem{Base: scales, Disp: 2 * f.width * at}, d)
-		if minima {
-			f.VCVTPH2PS(operand.Mem{Base: scales, Disp: q8Scales + 2*f.width*at}, m)
-			for k, by := range []reg.VecVirtual{d, m} {
-				s := f.vec()
-				f.VPMOVZXBD(operand.Mem{Base: f.b, Disp: q4kMins*k + f.width*at}, s)
-				f.VCVTDQ2PS(s, s)
-				f.VMULPS(s, by, by)
-			}
-		}
+		d, m := f.q4Scales(at, scales, minima)
 		for r := range sums {
 			if i == 0 {
 				f.VPSUBD(sums[r][0], sums[r][1], sums[r][1])
@@ -57,6 +47,22 @@ func (f *frame) q4(sums [][2]reg.VecVirtual, j int, scales reg.Register, minima,
 			f.add(r, at, v)
 		}
 	}
+}
+
+// q4Scales returns the scales and, if minima is set, the minima of the outputs from the at-th register on.
+func (f *frame) q4Scales(at int, scales reg.Register, minima bool) (d, m reg.VecVirtual) {
+	d, m = f.vec(), f.vec()
+	f.VCVTPH2PS(operand.Mem{Base: scales, Disp: 2 * f.width * at}, d)
+	if minima {
+		f.VCVTPH2PS(operand.Mem{Base: scales, Disp: q8Scales + 2*f.width*at}, m)
+		for k, by := range []reg.VecVirtual{d, m} {
+			s := f.vec()
+			f.VPMOVZXBD(operand.Mem{Base: f.b, Disp: q4kMins*k + f.width*at}, s)
+			f.VCVTDQ2PS(s, s)
+			f.VMULPS(s, by, by)
+		}
+	}
+	return d, m
 }
 
 // q4Starts returns what sums start from: zero if minima is set, and else what makes them those of

@@ -65,14 +65,17 @@ func (f *frame) q6Weights(half, group, at, i int, high, bias reg.VecVirtual) reg
 	return w
 }
 
-// q6Scales returns a quarter of the scales of a half of the outputs from the j-th register on.
-func (f *frame) q6Scales(scales reg.Register, half, j int) reg.VecVirtual {
+// q6Scales returns the scales of a half, times the constant called by unless that is empty, of the outputs from the
+// j-th register on.
+func (f *frame) q6Scales(scales reg.Register, half, j int, by string) reg.VecVirtual {
 	d, s := f.vec(), f.vec()
 	f.VCVTPH2PS(operand.Mem{Base: scales, Disp: 2 * f.width * j}, d)
 	f.VPMOVSXBD(operand.Mem{Base: f.b, Disp: q6kShare*half + f.width*j}, s)
 	f.VCVTDQ2PS(s, s)
 	f.VMULPS(s, d, d)
-	f.op3(f.VMULPS, f.VMULPS_BCST, f.consts["quant quarter"], d, d)
+	if by != "" {
+		f.op3(f.VMULPS, f.VMULPS_BCST, f.consts[by], d, d)
+	}
 	return d
 }
 
@@ -151,7 +154,7 @@ func (g *gen) q6VNNI(n, planes int) {
 			}
 		}
 		for j := range cols {
-			d := f.q6Scales(scales, half, j)
+			d := f.q6Scales(scales, half, j, "quant quarter")
 			for r := range sums {
 				v := sums[r][j]
 				g.VCVTDQ2PS(v, v)
@@ -178,21 +181,22 @@ func (g *gen) q6Pairs(n int) {
 	sum := f.sums(n, group)
 	for half := range 2 {
 		for col := 0; col < 32/g.width; col += group {
-			f.zeroed(sum)
 			for i := range 4 {
 				f.pre.lines(min(1, 3-i) * group * g.width / 16)
-				split := func(j int) (even, odd reg.VecVirtual) {
-					at := (col + j) * g.width // output
-					odd, even = f.q6Weights(half, at/16, at%16*4, i, high, nil), g.vec()
-					g.VPSLLW(operand.Imm(8), odd, even)
-					g.VPSRAW(operand.Imm(8), odd, odd)
-					g.VPSRAW(operand.Imm(8), even, even)
-					return even, odd
-				}
-				g.pairs(sum, split, f.arow, 4*half+i)
+				var w reg.VecVirtual
+				g.pairs(sum, 1, func(j, odd int) reg.VecVirtual {
+					to := w
+					if odd == 0 {
+						at := (col + j) * g.width // output
+						w, to = f.q6Weights(half, at/16, at%16*4, i, high, nil), g.vec()
+						g.VPSLLW(operand.Imm(8), w, to)
+					}
+					g.VPSRAW(operand.Imm(8), to, to)
+					return to
+				}, f.arow, 4*half+i, i == 0)
 			}
 			for j := range group {
-				d := f.q6Scales(scales, half, col+j)
+				d := f.q6Scales(scales, half, col+j, "quant quarter")
 				for r := range sum {
 					g.VCVTDQ2PS(sum[r][j], sum[r][j])
 					g.VMULPS(d, sum[r][j], sum[r][j])

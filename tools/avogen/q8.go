@@ -52,13 +52,20 @@ func (g *gen) q8s() {
 		most = 8
 	}
 	for n := 1; n <= most; n++ {
-		g.q8(n, false)
-		g.q8(n, true)
+		g.q8(n, false, false)
+		g.q8(n, true, false)
 		g.q4Pairs(n, false)
 		g.q4Pairs(n, true)
 		g.q6Pairs(n)
 	}
 	g.quant("quantA", 0)
+	if g.wide() {
+		return
+	}
+	for n := 1; n <= most; n++ {
+		g.bytesKernels(n)
+	}
+	g.quant("quantAPlanes1", 1)
 }
 
 // A frame is what kernels for rows of integers have in common: n rows of 32 outputs, which stay in
@@ -181,32 +188,45 @@ func (g *gen) word(bits uint32) reg.VecVirtual {
 // and 16 (AVX2: 8) outputs. A line of weights holds four k of an output in each of
 // its words of 32 bits. It is taken apart into the even and the odd bytes, widened
 // in place, so that an instruction multiplies and adds the pairs (k, k+2) or
-// (k+1, k+3), which lie so in the activations too.
-func (g *gen) q8(n int, minima bool) {
-	f, first, block := g.q8Frame("", n, minima, false, func() {})
+// (k+1, k+3), which lie so in the activations too. Of activations of bytes, a block is
+// laid out so first.
+func (g *gen) q8(n int, minima, bytes bool) {
+	planes := ""
+	if bytes {
+		planes = bytesPlanes
+	}
+	f, first, block := g.q8Frame(planes, n, minima, false, func() {})
+	acts := f.arow
+	if bytes {
+		acts = f.bytesInPairs()
+	}
 	cols := 32 / g.width // registers of a row
 	group := cols        // of them at once
 	if !g.wide() && n > 3 {
 		group = 2
 	}
 	for col := 0; col < cols; col += group {
-		sum := f.zeroed(f.sums(n, group))
+		sum := f.sums(n, group)
 		for line := range q8Lines {
 			f.pre.lines(group * 4 * g.width / 64)
-			g.pairs(sum, func(j int) (even, odd reg.VecVirtual) {
+			g.pairs(sum, min(group, 2), func(j, half int) reg.VecVirtual {
 				at := operand.Mem{Base: f.b, Disp: first + line*q8Line + 4*g.width*(col+j)}
-				even, odd = g.vec(), g.vec()
-				if g.wide() {
-					g.VPSLLW(operand.Imm(8), at, even)
-					g.VPSRAW(operand.Imm(8), at, odd)
-				} else {
-					g.VMOVDQU(at, odd)
-					g.VPSLLW(operand.Imm(8), odd, even)
-					g.VPSRAW(operand.Imm(8), odd, odd)
+				w := g.vec()
+				switch {
+				case g.wide() && half == 0:
+					g.VPSLLW(operand.Imm(8), at, w)
+				case g.wide():
+					g.VPSRAW(operand.Imm(8), at, w)
+					return w
+				default:
+					g.VMOVDQU(at, w)
+					if half == 0 {
+						g.VPSLLW(operand.Imm(8), w, w)
+					}
 				}
-				g.VPSRAW(operand.Imm(8), even, even)
-				return even, odd
-			}, f.arow, line)
+				g.VPSRAW(operand.Imm(8), w, w)
+				return w
+			}, acts, line, line == 0)
 		}
 		for j := range group {
 			f.q8(sum, j, col+j, minima)
@@ -219,9 +239,18 @@ func (g *gen) q8(n int, minima bool) {
 // q8Frame starts a kernel of q8, or of q8m if minima is set, up to the first line of a block; consts loads constants. It
 // returns the bytes of a block before its integers, and all of its bytes.
 func (g *gen) q8Frame(planes string, n int, minima, keep bool, consts func()) (f *frame, first, block int) {
-	name, first, block := "gemmQ8", q8Scales, q8Block
+	name := "gemmQ8"
 	if minima {
-		name, first, block = "gemmQ8M", 2*q8mMins, q8mBlock
+		name = "gemmQ8M"
+	}
+	return g.q8FrameOf(name, planes, n, minima, keep, consts)
+}
+
+// q8FrameOf is q8Frame for kernels of another name.
+func (g *gen) q8FrameOf(name, planes string, n int, minima, keep bool, consts func()) (f *frame, first, block int) {
+	first, block = q8Scales, q8Block
+	if minima {
+		first, block = 2*q8mMins, q8mBlock
 	}
 	f = g.frame(name+planes, n, block/64, keep)
 	consts()
@@ -250,7 +279,7 @@ func (f *frame) q8(sum [][]reg.VecVirtual, j, at int, minima bool) {
 	}
 }
 
-// sums returns registers [n][group], which zeroed clears.
+// sums returns registers [n][group].
 func (f *frame) sums(n, group int) [][]reg.VecVirtual {
 	sum := make([][]reg.VecVirtual, n)
 	for r := range sum {
@@ -261,38 +290,30 @@ func (f *frame) sums(n, group int) [][]reg.VecVirtual {
 	return sum
 }
 
-func (f *frame) zeroed(sum [][]reg.VecVirtual) [][]reg.VecVirtual {
-	for _, row := range sum {
-		f.zero(row...)
-	}
-	return sum
-}
-
-// pairs adds a line's products to the registers of each row. split gives the even and the odd bytes of the
-// weights of the j-th of them, in 16 bits.
-func (g *gen) pairs(sum [][]reg.VecVirtual, split func(j int) (even, odd reg.VecVirtual), arow func(r, disp int) operand.Mem, line int) {
-	group := len(sum[0])
-	at := group // registers at once
-	if !g.wide() {
-		at = 1
-	}
-	for from := 0; from < group; from += at {
-		halves := [2][]reg.VecVirtual{}
-		for j := range at {
-			even, odd := split(from + j)
-			halves[0], halves[1] = append(halves[0], even), append(halves[1], odd)
-		}
-		for r := range sum {
-			for half, w := range halves {
+// pairs adds a line's products to the registers of each row, or sets them if first is set. split gives the even (half
+// 0) and then the odd bytes of the weights of the j-th of them, in 16 bits, of at of them at once.
+func (g *gen) pairs(sum [][]reg.VecVirtual, at int, split func(j, half int) reg.VecVirtual, arow func(r, disp int) operand.Mem, line int, first bool) {
+	for from := 0; from < len(sum[0]); from += at {
+		for half := range 2 {
+			w := make([]reg.VecVirtual, at)
+			for j := range w {
+				w[j] = split(from+j, half)
+			}
+			for r := range sum {
 				x := g.vec()
 				g.VPBROADCASTD(arow(r, 8*line+4*half), x)
-				for j := range at {
+				for j := range w {
+					v := sum[r][from+j]
+					if first && half == 0 {
+						g.VPMADDWD(x, w[j], v)
+						continue
+					}
 					t := x
 					if j < at-1 {
 						t = g.vec()
 					}
 					g.VPMADDWD(x, w[j], t)
-					g.VPADDD(t, sum[r][from+j], sum[r][from+j])
+					g.VPADDD(t, v, v)
 				}
 			}
 		}
@@ -318,11 +339,17 @@ func (g *gen) quantConstants() {
 		{"quant low", [4]uint32{0x000f000f, 0x000f000f, 0x000f000f, 0x000f000f}},
 		// words 0, 2, 1, 3 of every eight bytes
 		{"quant pairs", [4]uint32{0x05040100, 0x07060302, 0x0d0c0908, 0x0f0e0b0a}},
+		{"quant words", [4]uint32{0x05010400, 0x07030602, 0, 0}}, // 0, 4, 1, 5, 2, 6, 3, 7 in bytes
 		{"quant six", [4]uint32{0xfcfcfcfc, 0xfcfcfcfc, 0xfcfcfcfc, 0xfcfcfcfc}},
 		{"quant two", [4]uint32{0xc0c0c0c0, 0xc0c0c0c0, 0xc0c0c0c0, 0xc0c0c0c0}},
 		{"quant four", [4]uint32{0xf0f0f0f0, 0xf0f0f0f0, 0xf0f0f0f0, 0xf0f0f0f0}},
 		{"quant next", [4]uint32{0x30303030, 0x30303030, 0x30303030, 0x30303030}},
 		{"quant last", [4]uint32{0x0c0c0c0c, 0x0c0c0c0c, 0x0c0c0c0c, 0x0c0c0c0c}},
+		{"quant nibble", [4]uint32{0x0f0f0f0f, 0x0f0f0f0f, 0x0f0f0f0f, 0x0f0f0f0f}},
+		{"quant sixteen", [4]uint32{0x10101010, 0x10101010, 0x10101010, 0x10101010}},
+		{"quant flip", [4]uint32{0x20202020, 0x20202020, 0x20202020, 0x20202020}},
+		{"quant one", [4]uint32{0x01010101, 0x01010101, 0x01010101, 0x01010101}},
+		{"quant ones", [4]uint32{0x00010001, 0x00010001, 0x00010001, 0x00010001}},
 		{"quant quarter", [4]uint32{f32(0.25), f32(0.25), f32(0.25), f32(0.25)}},
 	} {
 		g.consts[c.name] = table.Offset(off)
@@ -351,6 +378,11 @@ func (g *gen) quant(name string, planes int) {
 	if planes == 0 {
 		pairs = g.YMM()
 		g.VMOVDQU(g.consts["quant pairs"], pairs)
+	}
+	var order reg.VecVirtual // of words of four bytes
+	if planes == 1 && !g.vnni {
+		order = g.YMM()
+		g.VPMOVZXBD(g.consts["quant words"], order)
 	}
 	// halve folds v to a register in which every word is op of all words.
 	halve := func(v reg.VecVirtual, op func(...operand.Op)) reg.VecVirtual {
@@ -464,6 +496,8 @@ func (g *gen) quant(name string, planes int) {
 			store(rest, []uint64{7}, q6AStart+4)
 		}
 		store(sum, []uint64{7}, q8AStart)
+	case planes == 1:
+		g.quantBytes(dst, v, sum, order, zero)
 	case g.wide():
 		for i := range v {
 			t := g.YMM()

@@ -258,8 +258,13 @@ func (f *Compact) Unpack(dst []float32, u []byte, j int) {
 // CompactScratch bytes, whose contents do not matter. What b holds beyond the panel is prefetched, as the next panel.
 func (f *Funcs) GemmCompact(format *Compact, c []float32, ldc int, a []uint32, ars int, b []byte, rows, k, planes int, scratch []byte) {
 	gemm, step := f.unpackedQ8, format.unpacked()
-	if format.Minima {
+	switch five := format.values == nil && f.unpackedQ5 != nil; {
+	case format.Minima && five:
+		gemm = f.unpackedQ5M
+	case format.Minima:
 		gemm = f.unpackedQ8M
+	case five:
+		gemm = f.unpackedQ5
 	}
 	at := 0
 	for n := k / Q8Block; ; {

@@ -72,18 +72,24 @@ var avx2 = Funcs{
 	MaxRowsPairs: len(gemmsPairsAVX2) - 1,
 	GemmPairs:    gemmPairsOf(gemmsPairsAVX2[:], halfRows),
 	Pairs:        fusedPairs,
-	QuantA:       func(dst []uint32, x []float32, planes int) { quantAsm(quantAAVX2, dst, x, planes) },
-	MaxRowsQ8:    len(gemmsQ8AVX2) - 1,
-	GemmQ8: func(c []float32, ldc int, a []uint32, ars int, b []byte, rows, blocks, _ int, acc bool) {
-		gemmQ8Asm(gemmsQ8AVX2[:], c, ldc, a, ars, b, rows, blocks, acc, Shape{len(gemmsQ8AVX2) - 1, chunkQ8})
+	QuantA: func(dst []uint32, x []float32, planes int) {
+		quantAsm(quantsAVX2[planes], dst, x, planes)
 	},
-	MaxRowsQ4:   len(gemmsQ4AVX2) - 1,
-	GemmQ4:      gemmQ4Of(gemmsQ4AVX2[:]),
-	GemmQ4K:     gemmQ4KOf(gemmsQ4KAVX2[:]),
-	MaxRowsQ6K:  len(gemmsQ6KAVX2) - 1,
-	GemmQ6K:     gemmQ6KOf(gemmsQ6KAVX2[:]),
-	unpackedQ8:  unpackedOf(Q8BlockLen, func(int) []gemmQ8Func { return gemmsQ8AVX2[:] }),
-	unpackedQ8M: unpackedOf(Q8MBlockLen, func(int) []gemmQ8Func { return gemmsQ8MAVX2[:] }),
+	MaxRowsQ8:  len(gemmsQ8AVX2) - 1,
+	GemmQ8:     byPlanes(gemmQ8Of(gemmsQ8BytesAVX2[:]), gemmQ8Of(gemmsQ8AVX2[:])),
+	MaxRowsQ4:  len(gemmsQ4AVX2) - 1,
+	GemmQ4:     byPlanes(gemmQ4Of(gemmsQ4BytesAVX2[:]), gemmQ4Of(gemmsQ4AVX2[:])),
+	GemmQ4K:    byPlanes(gemmQ4KOf(gemmsQ4KBytesAVX2[:]), gemmQ4KOf(gemmsQ4KAVX2[:])),
+	MaxRowsQ6K: len(gemmsQ6KAVX2) - 1,
+	GemmQ6K:    byPlanes(gemmQ6KOf(gemmsQ6KBytesAVX2[:]), gemmQ6KOf(gemmsQ6KAVX2[:])),
+	unpackedQ8: unpackedOf(Q8BlockLen, func(planes int) []gemmQ8Func { return [...][]gemmQ8Func{gemmsQ8BytesAVX2[:], gemmsQ8AVX2[:]}[planes-1] }),
+	unpackedQ8M: unpackedOf(Q8MBlockLen, func(planes int) []gemmQ8Func {
+		return [...][]gemmQ8Func{gemmsQ8MBytesAVX2[:], gemmsQ8MAVX2[:]}[planes-1]
+	}),
+	unpackedQ5: unpackedOf(Q8BlockLen, func(planes int) []gemmQ8Func { return [...][]gemmQ8Func{gemmsQ5BytesAVX2[:], gemmsQ8AVX2[:]}[planes-1] }),
+	unpackedQ5M: unpackedOf(Q8MBlockLen, func(planes int) []gemmQ8Func {
+		return [...][]gemmQ8Func{gemmsQ5MBytesAVX2[:], gemmsQ8MAVX2[:]}[planes-1]
+	}),
 	Exp:         unaryOf(expAVX2),
 	Max:         func(x []float32) float32 { return maxAVX2(unsafe.SliceData(x), len(x)) },
 	Peaks:       peaksOf(peaksAVX2),
@@ -121,31 +127,29 @@ var avx512 = Funcs{
 	Pairs:        fusedPairs,
 	QuantA:       func(dst []uint32, x []float32, planes int) { quantAsm(quantAAVX512, dst, x, planes) },
 	MaxRowsQ8:    len(gemmsQ8AVX512) - 1,
-	GemmQ8: func(c []float32, ldc int, a []uint32, ars int, b []byte, rows, blocks, _ int, acc bool) {
-		gemmQ8Asm(gemmsQ8AVX512[:], c, ldc, a, ars, b, rows, blocks, acc, Shape{len(gemmsQ8AVX512) - 1, chunkQ8})
-	},
-	MaxRowsQ4:   len(gemmsQ4AVX512) - 1,
-	GemmQ4:      gemmQ4Of(gemmsQ4AVX512[:]),
-	GemmQ4K:     gemmQ4KOf(gemmsQ4KAVX512[:]),
-	MaxRowsQ6K:  len(gemmsQ6KAVX512) - 1,
-	GemmQ6K:     gemmQ6KOf(gemmsQ6KAVX512[:]),
-	unpackedQ8:  unpackedOf(Q8BlockLen, func(int) []gemmQ8Func { return gemmsQ8AVX512[:] }),
-	unpackedQ8M: unpackedOf(Q8MBlockLen, func(int) []gemmQ8Func { return gemmsQ8MAVX512[:] }),
-	Exp:         unaryOf(expAVX512),
-	Max:         func(x []float32) float32 { return maxAVX512(unsafe.SliceData(x), len(x)) },
-	Peaks:       peaksOf(peaksAVX512),
-	ExpSum:      expSumOf(expSumAVX512),
-	ExpTotal:    func(x []float32, max float32) float32 { return expTotalAVX512(unsafe.SliceData(x), len(x), max) },
-	Scale:       func(x []float32, s float32) { scaleAVX512(unsafe.SliceData(x), len(x), s) },
-	Add:         binaryOf(addAVX512),
-	Mul:         binaryOf(mulAVX512),
-	Axpy:        axpyOf(axpyAVX512),
-	Dot:         dotOf(dotAVX512),
-	SiLUMul:     binaryOf(siluMulAVX512),
-	SiLUMulGrad: siluMulGradOf(siluMulGradAVX512),
-	GELU:        unaryOf(geluAVX512),
-	Rope:        ropeOf(ropeAVX512),
-	ArgMax:      argMaxOf(maxAVX512, indexAVX512),
+	GemmQ8:       gemmQ8Of(gemmsQ8AVX512[:]),
+	MaxRowsQ4:    len(gemmsQ4AVX512) - 1,
+	GemmQ4:       gemmQ4Of(gemmsQ4AVX512[:]),
+	GemmQ4K:      gemmQ4KOf(gemmsQ4KAVX512[:]),
+	MaxRowsQ6K:   len(gemmsQ6KAVX512) - 1,
+	GemmQ6K:      gemmQ6KOf(gemmsQ6KAVX512[:]),
+	unpackedQ8:   unpackedOf(Q8BlockLen, func(int) []gemmQ8Func { return gemmsQ8AVX512[:] }),
+	unpackedQ8M:  unpackedOf(Q8MBlockLen, func(int) []gemmQ8Func { return gemmsQ8MAVX512[:] }),
+	Exp:          unaryOf(expAVX512),
+	Max:          func(x []float32) float32 { return maxAVX512(unsafe.SliceData(x), len(x)) },
+	Peaks:        peaksOf(peaksAVX512),
+	ExpSum:       expSumOf(expSumAVX512),
+	ExpTotal:     func(x []float32, max float32) float32 { return expTotalAVX512(unsafe.SliceData(x), len(x), max) },
+	Scale:        func(x []float32, s float32) { scaleAVX512(unsafe.SliceData(x), len(x), s) },
+	Add:          binaryOf(addAVX512),
+	Mul:          binaryOf(mulAVX512),
+	Axpy:         axpyOf(axpyAVX512),
+	Dot:          dotOf(dotAVX512),
+	SiLUMul:      binaryOf(siluMulAVX512),
+	SiLUMulGrad:  siluMulGradOf(siluMulGradAVX512),
+	GELU:         unaryOf(geluAVX512),
+	Rope:         ropeOf(ropeAVX512),
+	ArgMax:       argMaxOf(maxAVX512, indexAVX512),
 	AdamW: func(p, g, m, v []float32, h *Adam) {
 		g, m, v = g[:len(p)], m[:len(p)], v[:len(p)]
 		row := newAdamRow(h)
@@ -274,6 +278,7 @@ var (
 		},
 	}
 	// by planes
+	quantsAVX2 = [...]quantFunc{1: quantAPlanes1AVX2, quantAAVX2}
 	quantsVNNI = [...]quantFunc{1: quantAPlanes1AVX512VNNI, quantAPlanes2AVX512VNNI}
 )
 

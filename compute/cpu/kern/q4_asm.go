@@ -67,21 +67,21 @@ func gemm4(w *walk, kernels []gemmQ8Func, c []float32, ldc int, a []uint32, ars 
 }
 
 // gemmQ4Of returns the product with q4 weights that kernels compute.
-func gemmQ4Of(kernels []gemmQ8Func) func(c []float32, ldc int, a []uint32, ars int, b []byte, rows, blocks, planes int, acc bool) {
+func gemmQ4Of(kernels []gemmQ8Func) gemmIntegers {
 	return func(c []float32, ldc int, a []uint32, ars int, b []byte, rows, blocks, _ int, acc bool) {
 		gemmQ4Asm(kernels, c, ldc, a, ars, b, rows, blocks, acc, Shape{len(kernels) - 1, chunkQ4})
 	}
 }
 
 // gemmQ4KOf is gemmQ4Of for q4k weights.
-func gemmQ4KOf(kernels []gemmQ8Func) func(c []float32, ldc int, a []uint32, ars int, b []byte, rows, blocks, planes int, acc bool) {
+func gemmQ4KOf(kernels []gemmQ8Func) gemmIntegers {
 	return func(c []float32, ldc int, a []uint32, ars int, b []byte, rows, blocks, _ int, acc bool) {
 		gemmQ4KAsm(kernels, c, ldc, a, ars, b, rows, blocks, acc, Shape{len(kernels) - 1, chunkQ4})
 	}
 }
 
 // gemmQ6KOf is gemmQ4Of for q6k weights.
-func gemmQ6KOf(kernels []gemmQ8Func) func(c []float32, ldc int, a []uint32, ars int, b []byte, rows, blocks, planes int, acc bool) {
+func gemmQ6KOf(kernels []gemmQ8Func) gemmIntegers {
 	return func(c []float32, ldc int, a []uint32, ars int, b []byte, rows, blocks, _ int, acc bool) {
 		gemmQ6KAsm(kernels, c, ldc, a, ars, b, rows, blocks, acc, Shape{len(kernels) - 1, chunkQ4})
 	}

@@ -51,10 +51,17 @@ func TestSelfTestFindsUnpackedProducts(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for name, field := range map[string]func(f *Funcs) *unpackedProduct{
+	// by the first format that each multiplies
+	products := map[string]func(f *Funcs) *unpackedProduct{
 		"Q5_0": func(f *Funcs) *unpackedProduct { return &f.unpackedQ8 },
 		"Q4_1": func(f *Funcs) *unpackedProduct { return &f.unpackedQ8M },
-	} {
+	}
+	if table.unpackedQ5 != nil {
+		products["IQ4_NL"], products["IQ4_XS"] = products["Q5_0"], products["Q4_1"]
+		products["Q5_0"] = func(f *Funcs) *unpackedProduct { return &f.unpackedQ5 }
+		products["Q4_1"] = func(f *Funcs) *unpackedProduct { return &f.unpackedQ5M }
+	}
+	for name, field := range products {
 		f := *table
 		inner := *field(table)
 		*field(&f) = func(c []float32, ldc int, a []uint32, ars int, b []byte, rows, blocks, planes int, acc bool, next []byte) {

@@ -11,6 +11,8 @@ type (
 	gemmPairsAsm = func(c *float32, ldc uintptr, a *uint32, ars uintptr, b *uint16, pairs int, acc bool, ahead, pace uintptr)
 	// gemmQ8Func computes a row count's outputs of panels of q8.
 	gemmQ8Func = func(c *float32, ldc uintptr, a *uint32, ars uintptr, b *byte, blocks int, acc bool, ahead, pace uintptr)
+	// gemmIntegers is a product of integers, as Funcs has them.
+	gemmIntegers = func(c []float32, ldc int, a []uint32, ars int, b []byte, rows, blocks, planes int, acc bool)
 	// quantFunc quantises n elements to integers of at most most.
 	quantFunc = func(dst *uint32, x *float32, n int, most float32)
 )
@@ -298,6 +300,13 @@ func gemmQ8Asm(kernels []gemmQ8Func, c []float32, ldc int, a []uint32, ars int, 
 		ahead, pace := w.ahead(&t, 0)
 		kernels[t.rows](unsafe.SliceData(c[t.r0*ldc:]), 4*uintptr(ldc), unsafe.SliceData(at), 4*uintptr(ars),
 			unsafe.SliceData(bt), t.n, acc || t.i > 0, ahead, pace)
+	}
+}
+
+// gemmQ8Of returns the product with q8 weights that kernels compute.
+func gemmQ8Of(kernels []gemmQ8Func) gemmIntegers {
+	return func(c []float32, ldc int, a []uint32, ars int, b []byte, rows, blocks, _ int, acc bool) {
+		gemmQ8Asm(kernels, c, ldc, a, ars, b, rows, blocks, acc, Shape{len(kernels) - 1, chunkQ8})
 	}
 }
 

@@ -1,0 +1,241 @@
+package main
+
+import (
+	"github.com/mmcloughlin/avo/operand"
+	"github.com/mmcloughlin/avo/reg"
+)
+
+// Products of activations of one plane of bytes without VNNI. VPMADDUBSW multiplies unsigned weights by the
+// activations, from −127 to 127, and adds two products to a sum of 16 bits, of which a word of four k has two.
+// It does not saturate below weights of 128, and sums may wrap on the way: only what they come to in the end has to
+// fit. With all products of a share of 32 k, or of 16 in q6k, one such sum comes to at most
+//
+//	4 bits  16·127·15 = 30480
+//	5 bits  16·127·16 = 32512, centred
+//	6 bits   8·127·32 = 32512, centred, of 16 k
+//
+// so that a block needs one widening, by VPMADDWD with ones. What centres the weights is what sums start from. Weights
+// of 8 bits leave no room for a second product: VPSIGNB, VPMADDUBSW, VPMADDWD with ones and VPADDD for 32 products take
+// longer than two of VPMADDWD and VPADDD (on Zen 4, 17.6 products a cycle where these have 20.4), so that activations
+// are widened for them.
+
+// What a block of activations has in its second plane: −8, −16 and, of the first 16 k and of the others, −32 times the
+// sums of the even and of the odd pairs of integers, 16 bits each; and 16 times the sum of all.
+const (
+	bytesStart4 = q8Plane + 4*iota
+	bytesStart5
+	bytesStart6
+	bytesStart6Rest
+	bytesTimes16
+)
+
+const bytesPlanes = "Planes1" // in the kernels' names
+
+// bytesKernels emits the kernels of n rows.
+func (g *gen) bytesKernels(n int) {
+	for _, minima := range []bool{false, true} {
+		g.q8(n, minima, true)
+		g.q5Bytes(n, minima)
+		g.q4Bytes(n, minima)
+	}
+	g.q6Bytes(n)
+}
+
+// octets adds the products of unsigned weights w of word of a row's activations to sums of 16 bits, or sets them if
+// first is set.
+func (f *frame) octets(sums [][]reg.VecVirtual, w []reg.VecVirtual, word int, first bool) {
+	for r := range sums {
+		x := f.vec()
+		f.VPBROADCASTD(f.arow(r, 4*word), x)
+		for j, v := range sums[r] {
+			if first {
+				f.VPMADDUBSW(x, w[j], v)
+				continue
+			}
+			t := x
+			if j < len(w)-1 {
+				t = f.vec()
+			}
+			f.VPMADDUBSW(x, w[j], t)
+			f.VPADDW(t, v, v)
+		}
+	}
+}
+
+// starts sets sums to the word at a place of each row's activations.
+func (f *frame) starts(sums [][]reg.VecVirtual, at int) {
+	for r := range sums {
+		for _, v := range sums[r] {
+			f.VPBROADCASTD(f.arow(r, at), v)
+		}
+	}
+}
+
+// widened widens sums of 16 bits.
+func (f *frame) widened(sums [][]reg.VecVirtual) {
+	for r := range sums {
+		for _, v := range sums[r] {
+			f.VPMADDWD(f.consts["quant ones"], v, v)
+		}
+	}
+}
+
+// bytesInPairs lays out a block of each row's bytes as q8 multiplies them, and returns where they are.
+func (f *frame) bytesInPairs() func(r, disp int) operand.Mem {
+	const row = 64
+	local := f.AllocLocal(row * f.n)
+	for r := range f.n {
+		for half := range 2 {
+			x := f.vec()
+			f.VPMOVSXBW(f.arow(r, 16*half), x)
+			f.VPSHUFB(f.consts["quant pairs"], x, x)
+			f.VMOVDQU(x, local.Offset(row*r+32*half))
+		}
+	}
+	return func(r, disp int) operand.Mem { return local.Offset(row*r + disp) }
+}
+
+// q5Bytes emits a kernel of q8 for integers from −16 to 15, or of q8m for those from 0 to 31.
+func (g *gen) q5Bytes(n int, minima bool) {
+	const group = 2
+	name := "gemmQ5"
+	if minima {
+		name = "gemmQ5M"
+	}
+	f, first, block := g.q8FrameOf(name, bytesPlanes, n, minima, false, func() {})
+	for col := 0; col < 32/g.width; col += group {
+		sum := f.sums(n, group)
+		f.starts(sum, bytesStart5)
+		for line := range q8Lines {
+			f.pre.lines(1)
+			w := make([]reg.VecVirtual, group)
+			for j := range w {
+				w[j] = g.vec()
+				g.VMOVDQU(operand.Mem{Base: f.b, Disp: first + line*q8Line + 4*g.width*(col+j)}, w[j])
+				if !minima {
+					g.VPADDB(g.consts["quant sixteen"], w[j], w[j])
+				}
+			}
+			f.octets(sum, w, line, false)
+		}
+		f.widened(sum)
+		if minima {
+			for r := range sum {
+				all := g.vec()
+				g.VPBROADCASTD(f.arow(r, bytesTimes16), all)
+				for _, v := range sum[r] {
+					g.VPADDD(all, v, v)
+				}
+			}
+		}
+		for j := range group {
+			f.q8(sum, j, col+j, minima)
+		}
+	}
+	f.next(block)
+	f.end()
+}
+
+// q4Bytes emits a kernel of q4, or of q4k.
+func (g *gen) q4Bytes(n int, minima bool) {
+	f, scales, end := g.q4Frame(bytesPlanes, n, minima, false, func() {})
+	for j := range 16 / g.width {
+		sum := f.sums(n, 2) // outputs of the low bits, and of the high ones
+		if !minima {
+			f.starts(sum, bytesStart4)
+		}
+		for line := range q8Lines {
+			if j == 0 {
+				f.pre.lines(1)
+			}
+			low, high := g.vec(), g.vec()
+			g.VMOVDQU(operand.Mem{Base: f.b, Disp: q8Scales + q4Line*line + 4*g.width*j}, low)
+			g.VPSRLW(operand.Imm(4), low, high)
+			for _, v := range []reg.VecVirtual{low, high} {
+				g.VPAND(g.consts["quant nibble"], v, v)
+			}
+			f.octets(sum, []reg.VecVirtual{low, high}, line, minima && line == 0)
+		}
+		f.widened(sum)
+		for i := range 2 {
+			at := j + 16/g.width*i
+			d, m := f.q4Scales(at, scales, minima)
+			for r := range sum {
+				v := sum[r][i]
+				g.VCVTDQ2PS(v, v)
+				g.VMULPS(d, v, v)
+				if minima {
+					f.words(g.VFNMADD231PS, g.VFNMADD231PS_BCST, f.arow(r, q8ASum), m, v)
+				}
+				f.add(r, at, v)
+			}
+		}
+	}
+	end()
+}
+
+// q6Bytes emits a kernel of q6k.
+func (g *gen) q6Bytes(n int) {
+	const group = 2
+	f, scales, end := g.q6Frame(bytesPlanes, n, false, func() {})
+	for half := range 2 {
+		for col := 0; col < 32/g.width; col += group {
+			sum := f.sums(n, group)
+			f.starts(sum, bytesStart6+4*half)
+			for i := range 4 {
+				f.pre.lines(min(1, 3-i) * group * g.width / 16)
+				w := make([]reg.VecVirtual, group)
+				for j := range w {
+					at := (col + j) * g.width
+					w[j] = f.q6Weights(half, at/16, at%16*4, i, nil, nil)
+					g.VPSRLW(operand.Imm(2), w[j], w[j]) // the bits below a byte's six are zero
+					g.VPXOR(g.consts["quant flip"], w[j], w[j])
+				}
+				f.octets(sum, w, q6kLine/16*half+i, false)
+			}
+			f.widened(sum)
+			for j := range group {
+				d := f.q6Scales(scales, half, col+j, "")
+				for r := range sum {
+					g.VCVTDQ2PS(sum[r][j], sum[r][j])
+					g.VMULPS(d, sum[r][j], sum[r][j])
+					f.add(r, col+j, sum[r][j])
+				}
+			}
+		}
+	}
+	end()
+}
+
+// quantBytes writes the plane of a block's integers v, in order, and what sums start from; sum is that of all integers.
+func (g *gen) quantBytes(dst reg.Register, v []reg.VecVirtual, sum reg.VecVirtual, order, zero reg.VecVirtual) {
+	g.VPACKSSDW(v[1], v[0], v[0])
+	g.VPACKSSDW(v[3], v[2], v[2])
+	g.VPACKSSWB(v[2], v[0], v[0])
+	g.VPERMD(v[0], order, v[0])
+	g.VMOVDQU(v[0], operand.Mem{Base: dst})
+	pairs, t := g.vec(), g.XMM()
+	g.VMOVDQU(g.consts["quant one"], pairs)
+	g.VPMADDUBSW(v[0], pairs, pairs)
+	rest := g.XMM()
+	g.VEXTRACTI128(operand.Imm(1), pairs, rest)
+	half := []reg.VecVirtual{pairs.AsX().(reg.VecVirtual), rest}
+	for _, v := range half {
+		for _, order := range []uint64{0x4e, 0xb1} {
+			g.VPSHUFD(operand.Imm(order), v, t)
+			g.VPADDW(t, v, v)
+		}
+	}
+	store := func(v reg.Register, by, at int) {
+		g.VPSLLW(operand.Imm(uint64(by)), v, t)
+		g.VPSUBW(t, zero.AsX(), t)
+		g.VMOVD(t, operand.Mem{Base: dst, Disp: at})
+	}
+	store(half[0], 5, bytesStart6)
+	store(half[1], 5, bytesStart6Rest)
+	g.VPADDW(half[0], half[1], rest)
+	store(rest, 3, bytesStart4)
+	store(rest, 4, bytesStart5)
+	g.VPSLLD(operand.Imm(4), sum, t)
+	g.VMOVD(t, operand.Mem{Base: dst, Disp: bytesTimes16})
+}
