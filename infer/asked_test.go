@@ -17,7 +17,7 @@ type asked struct {
 	t testing.TB
 }
 
-func (asked) Draws() bool { return true }
+func (asked) Abilities() infer.Abilities { return infer.Abilities{Draws: true} }
 
 func (a asked) Score(ctx context.Context, jobs []infer.Job) ([]infer.Rows, error) {
 	rows, err := a.ModelTarget.Score(ctx, jobs)

@@ -34,7 +34,7 @@ type Engine struct {
 	bids    []*Bid // of the round
 	asking  []*Bid
 	drafts  []DraftPass
-	opened  []Source // since the last ReleaseKV
+	opened  []openedSource // since the last ReleaseKV
 	epoch   time.Time
 }
 
@@ -126,7 +126,10 @@ func (e *Engine) Open(req Request) (*Sequence, error) {
 	}
 	s.draft, s.chance = newSequential(req.Seed), keyed{seed: req.Seed}
 	s.scores.proc, s.scores.vocab = req.Processor, shape.Vocab
-	s.ender, _ = req.Processor.(Ender)
+	if err := s.callAbilities(e.Target); err != nil {
+		return nil, err
+	}
+	s.scores.quantiler = s.inProcessor.Quantile
 	s.want = model.WantNone
 	if req.Drafter != nil {
 		if s.traits, err = callTraits(req.Drafter); err != nil {
@@ -183,10 +186,10 @@ func (e *Engine) open(s *Sequence) error {
 		keep = min(keep, n)
 	}
 	// The target comes last: it may be unable to continue after what the source has.
-	if keep, err = s.matchIn(e.Target, keep); err != nil {
+	if keep, err = s.matchIn(e.Target, s.inTarget, keep); err != nil {
 		return err
 	}
-	if err := s.openIn(e.Target, keep); err != nil {
+	if err := s.openIn(e.Target, s.inTarget, keep); err != nil {
 		return fmt.Errorf("open sequence: %w", err)
 	}
 	if s.req.Source != nil {
@@ -194,7 +197,7 @@ func (e *Engine) open(s *Sequence) error {
 			e.Target.Close(s.id)
 			return panics.Named("open the draft source", err)
 		}
-		e.remember(s.req.Source)
+		e.remember(s.req.Source, s.inSource.Release)
 	}
 	s.done, s.seen, s.out = keep, max(s.seen, keep), false
 	return nil

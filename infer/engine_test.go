@@ -118,6 +118,8 @@ type recorder struct {
 	bits  map[int][]uint32
 }
 
+func (*recorder) Abilities() infer.Abilities { return infer.Abilities{} }
+
 func (r *recorder) Open(id infer.SeqID, prompt []int32, keep int) error {
 	r.at, r.bits = keep, map[int][]uint32{}
 	return r.Target.Open(id, prompt, keep)
@@ -232,6 +234,8 @@ type shortsighted struct {
 	infer.Processor
 	committed int
 }
+
+func (*shortsighted) Abilities() infer.ProcessorAbilities { return infer.ProcessorAbilities{} }
 
 func (p *shortsighted) Argmax(logits []float32, context []int32) int32 {
 	return p.Processor.Argmax(logits, context[:min(p.committed, len(context))])

@@ -6,11 +6,7 @@ package infer
 // them, so the round begins again with the root alone. Otherwise the sequence ends, as it does in
 // plain decoding.
 func (s *Sequence) unusable(rows Rows) bool {
-	c, ok := rows.(CheckedRows)
-	if !ok {
-		return false
-	}
-	err := c.Err()
+	err := rows.Err()
 	switch {
 	case err == nil:
 		return false

@@ -16,6 +16,16 @@ func callTraits(d Drafter) (t Traits, err error) {
 	return d.Traits(), nil
 }
 
+// callAbilities asks what the parts of s can do.
+func (s *Sequence) callAbilities(t Target) (err error) {
+	defer panics.Catch("abilities", &err)
+	s.inTarget, s.inProcessor = t.Abilities(), s.req.Processor.Abilities()
+	if s.req.Source != nil {
+		s.inSource = s.req.Source.Abilities()
+	}
+	return nil
+}
+
 func callStart(d Drafter, prompt []int32) (err error) {
 	defer panics.Catch("start the drafter", &err)
 	return d.Start(prompt)
@@ -110,11 +120,11 @@ func (s *Sequence) callAdd(token int32) (stopped bool, err error) {
 
 // callComplete asks a processor that can tell whether the output is complete.
 func (s *Sequence) callComplete() (ended bool, err error) {
-	if s.ender == nil {
+	if s.inProcessor.End == nil {
 		return false, nil
 	}
 	defer panics.Catch("end of the output", &err)
-	return s.ender.Ended(s.tokens)
+	return s.inProcessor.End.Ended(s.tokens)
 }
 
 // callEnd adds the rest of the text.
@@ -133,12 +143,12 @@ func (e *Engine) commit(id SeqID, path []int) (err error) {
 
 func (s *Sequence) callMatch() (n int, err error) {
 	defer panics.Catch("match a prefix in the draft source", &err)
-	return s.matchIn(s.req.Source, len(s.tokens))
+	return s.matchIn(s.req.Source, s.inSource, len(s.tokens))
 }
 
 func (s *Sequence) callOpen(keep int) (err error) {
 	defer panics.Catch("open the draft source", &err)
-	return s.openIn(s.req.Source, keep)
+	return s.openIn(s.req.Source, s.inSource, keep)
 }
 
 func (s *Sequence) callTake(p *Proposal, v Verdict) (err error) {
@@ -146,9 +156,9 @@ func (s *Sequence) callTake(p *Proposal, v Verdict) (err error) {
 	return s.req.Source.Commit(s.id, *p, v, &s.scores)
 }
 
-func callRelease(src Source) (err error) {
+func callRelease(pool KVReleaser) (err error) {
 	defer panics.Catch("release the draft source's memory", &err)
-	src.(KVReleaser).ReleaseKV()
+	pool.ReleaseKV()
 	return nil
 }
 

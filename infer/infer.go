@@ -53,18 +53,9 @@ type Rows interface {
 	// Hidden is a handle to node n's last hidden state, with those of earlier layers
 	// that the target's model taps; zero if the target has none.
 	Hidden(n int) model.Feature
-}
-
-// CheckedRows are Rows that can tell whether tokens can be chosen from them.
-type CheckedRows interface {
-	Rows
-	// Err returns why no token can be chosen from some row: a *model.NonFiniteError.
+	// Err returns why no token can be chosen from some row, a *model.NonFiniteError; nil if one can
+	// be, or nobody checks.
 	Err() error
-}
-
-// DrawnRows are Rows of a pass that may have drawn tokens.
-type DrawnRows interface {
-	Rows
 	// Drawn returns the token that d asks for after node n, if the pass was asked for it and has it.
 	Drawn(n int, d compute.Draw) (token int32, ok bool)
 }
@@ -117,8 +108,8 @@ type Job struct {
 	ID   SeqID
 	Tree *tree.Tree
 	Want model.Want // which nodes' logits may be read
-	// Draws, if not nil, are tokens that will be asked for after nodes, one for each whose logits may be read. Only a target that is
-	// a Drawer is given any.
+	// Draws, if not nil, are tokens that will be asked for after nodes, one for each whose logits may be read. Only a target with
+	// Abilities.Draws is given any.
 	Draws []compute.Draw
 }
 
@@ -141,13 +132,8 @@ type Target interface {
 	// KV describes the pool of keys and values; kept prefixes count as free. Total is 0 if
 	// there is none.
 	KV() model.KVStats
-}
-
-// A Drawer is a target whose passes may draw tokens: its rows are DrawnRows.
-type Drawer interface {
-	Target
-	// Draws reports whether they do; it always returns the same.
-	Draws() bool
+	// Abilities returns what this target can do beyond this interface. It always returns the same.
+	Abilities() Abilities
 }
 
 // A Proposal is one round's draft tree and how its children were drawn: a
@@ -328,6 +314,8 @@ type Source interface {
 	// Backlog returns how many committed tokens of a sequence, its root included, are still to be read. They are with its next ask.
 	Backlog(id SeqID) int
 	Close(id SeqID)
+	// Abilities returns what this source can do beyond this interface. It always returns the same.
+	Abilities() Abilities
 }
 
 // A Verdict is the part of a proposal that the target keeps.
@@ -375,23 +363,6 @@ type Processor interface {
 	// Plain says that Argmax is that of the raw logits whatever the context, so that the logits
 	// need not be read.
 	Plain() bool
-}
-
-// A Quantiler is a Processor that finds a token at less cost than all of the distribution.
-type Quantiler interface {
-	Processor
-	// Quantile is the token at quantile u of Dist, by ascending id, and may overwrite logits.
-	Quantile(logits []float32, context []int32, u float64) int32
-	// Wish returns what gives the same token, bit for bit, if a pass is asked for it, whatever the context. ok says whether
-	// there is such a thing; that does not depend on u.
-	Wish(u float64) (d compute.Draw, ok bool)
-}
-
-// An Ender is a Processor that can tell where an output ends, because nothing may follow it.
-type Ender interface {
-	Processor
-	// Ended reports whether the output is complete with the last token of context, which is the
-	// prompt and the output so far. It is called for every token of the output but those that end it
-	// by themselves. An error ends the sequence.
-	Ended(context []int32) (bool, error)
+	// Abilities returns what this processor can do beyond this interface. It always returns the same.
+	Abilities() ProcessorAbilities
 }

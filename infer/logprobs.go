@@ -40,11 +40,9 @@ func (s *Sequence) logChunk(rows Rows) {
 	if !s.req.PromptLogProbs || s.done < s.seen {
 		return
 	}
-	if c, ok := rows.(CheckedRows); ok {
-		if err := c.Err(); err != nil {
-			s.fail(err)
-			return
-		}
+	if err := rows.Err(); err != nil {
+		s.fail(err)
+		return
 	}
 	for n, id := range s.tokens[s.done+1 : s.done+1+s.chain.Len()] {
 		s.echoed = append(s.echoed, s.logRow(rows, n, id))

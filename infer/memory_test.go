@@ -83,6 +83,8 @@ type scarceTarget struct {
 	rng *rand.Rand
 }
 
+func (*scarceTarget) Abilities() infer.Abilities { return infer.Abilities{} }
+
 func (t *scarceTarget) Score(ctx context.Context, jobs []infer.Job) ([]infer.Rows, error) {
 	t.dev.rng = t.rng
 	defer func() { t.dev.rng = nil }()
@@ -95,6 +97,8 @@ type scarceSource struct {
 	dev *scarce
 	rng *rand.Rand
 }
+
+func (*scarceSource) Abilities() infer.Abilities { return infer.Abilities{} }
 
 func (s *scarceSource) Rows(ctx context.Context, asks []infer.Ask) ([]infer.Row, error) {
 	s.dev.rng = s.rng

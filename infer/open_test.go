@@ -107,6 +107,8 @@ type ledger struct {
 	open map[infer.SeqID]bool
 }
 
+func (*ledger) Abilities() infer.Abilities { return infer.Abilities{} }
+
 func (l *ledger) Open(id infer.SeqID, prompt []int32, keep int) error {
 	l.open[id] = true
 	return l.Target.Open(id, prompt, keep)

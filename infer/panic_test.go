@@ -76,6 +76,8 @@ type bombProcessor struct {
 	b *bomb
 }
 
+func (bombProcessor) Abilities() infer.ProcessorAbilities { return infer.ProcessorAbilities{} }
+
 func (p bombProcessor) Plain() bool { p.b.call("Plain"); return false }
 
 func (p bombProcessor) Argmax(logits []float32, context []int32) int32 {
@@ -94,6 +96,8 @@ type bombSource struct {
 	b  *bomb
 	id infer.SeqID
 }
+
+func (*bombSource) Abilities() infer.Abilities { return infer.Abilities{} }
 
 func (s *bombSource) Open(id infer.SeqID, prompt []int32, keep int) error {
 	s.id = id
@@ -206,6 +210,8 @@ type badSource struct {
 	infer.Source
 	fail func() error
 }
+
+func (*badSource) Abilities() infer.Abilities { return infer.Abilities{} }
 
 func (s *badSource) Rows(ctx context.Context, asks []infer.Ask) ([]infer.Row, error) {
 	if err := s.fail(); err != nil {
@@ -437,6 +443,8 @@ type badTarget struct {
 	infer.Target
 	fail bool
 }
+
+func (*badTarget) Abilities() infer.Abilities { return infer.Abilities{} }
 
 func (b *badTarget) Score(ctx context.Context, jobs []infer.Job) ([]infer.Rows, error) {
 	if b.fail {

@@ -2,30 +2,32 @@ package infer
 
 import "slices"
 
-// A KVReleaser is a Target or a Source whose pool of keys and values can give memory that nobody
-// uses back to the system. Kept prefixes stay. ReleaseKV is called between passes.
-type KVReleaser interface{ ReleaseKV() }
-
 // ReleaseKV gives back the memory that the pools of the target and of the sources hold for later
 // passes, as far as they are KVReleasers; the next pass takes it again. It is for a server that has nothing to do, and may be called whenever Cancel may.
 func (e *Engine) ReleaseKV() {
-	if r, ok := e.Target.(KVReleaser); ok {
+	if r := e.Target.Abilities().Release; r != nil {
 		r.ReleaseKV()
 	}
-	for _, src := range e.opened {
-		if e.brokenErr(src) != nil {
+	for _, x := range e.opened {
+		if e.brokenErr(x.source) != nil {
 			continue
 		}
-		if err := callRelease(src); err != nil {
-			e.breakSource(src, err)
+		if err := callRelease(x.pool); err != nil {
+			e.breakSource(x.source, err)
 		}
 	}
 	e.opened = nil
 }
 
+// An openedSource may hold memory.
+type openedSource struct {
+	source Source
+	pool   KVReleaser
+}
+
 // remember notes that src may hold memory until the next ReleaseKV.
-func (e *Engine) remember(src Source) {
-	if _, ok := src.(KVReleaser); ok && !slices.Contains(e.opened, src) {
-		e.opened = append(e.opened, src)
+func (e *Engine) remember(src Source, pool KVReleaser) {
+	if pool != nil && !slices.ContainsFunc(e.opened, func(x openedSource) bool { return x.source == src }) {
+		e.opened = append(e.opened, openedSource{src, pool})
 	}
 }

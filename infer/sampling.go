@@ -30,6 +30,9 @@ func (s *Sampling) Dist(dst Dist, logits []float32, context []int32) {
 	s.s.Dist64(dst, logits, context)
 }
 
+// Abilities: it finds quantiles.
+func (s *Sampling) Abilities() ProcessorAbilities { return ProcessorAbilities{Quantile: s} }
+
 // Quantile returns the token at quantile u of the distribution.
 func (s *Sampling) Quantile(logits []float32, context []int32, u float64) int32 {
 	return s.s.Quantile(logits, u, context)

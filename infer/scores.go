@@ -8,11 +8,12 @@ import (
 // scores implements Scores for one sequence. Distributions are computed once per node and kept
 // until the round ends: a verifier may hold several rows.
 type scores struct {
-	rows   Rows
-	tree   *tree.Tree
-	proc   Processor
-	tokens []int32 // committed tokens, the root last
-	vocab  int
+	rows      Rows
+	tree      *tree.Tree
+	proc      Processor
+	quantiler Quantiler // nil: it has none
+	tokens    []int32   // committed tokens, the root last
+	vocab     int
 
 	logits []float32
 	path   []int
@@ -83,15 +84,13 @@ func (s *scores) Dist(n int) Dist {
 // quantile returns the token at quantile u of the distribution after n, if the processor finds it without the distribution. The pass
 // may have drawn it, which has the same bits as what is read and drawn here.
 func (s *scores) quantile(n int, u float64) (token int32, ok bool) {
-	q, ok := s.proc.(Quantiler)
-	if !ok {
+	q := s.quantiler
+	if q == nil {
 		return 0, false
 	}
-	if rows, ok := s.rows.(DrawnRows); ok {
-		d, _ := q.Wish(u) // one that asks for nothing if there is none
-		if token, ok := rows.Drawn(n, d); ok {
-			return token, true
-		}
+	d, _ := q.Wish(u) // one that asks for nothing if there is none
+	if token, ok := s.rows.Drawn(n, d); ok {
+		return token, true
 	}
 	return q.Quantile(s.read(n), s.context(n), u), true
 }

@@ -17,56 +17,57 @@ import (
 
 // A Sequence is a request being decoded.
 type Sequence struct {
-	id         SeqID
-	req        Request
-	eos        []int32
-	maxLen     int
-	turn       int     // the target's Shape.Switch
-	tokens     []int32 // prompt and output; the last is the next root
-	prompt     int
-	done       int          // tokens in the target's KV store
-	seen       int          // tokens that the drafter has observed or will never see
-	owner      prefix.Owner // of what it holds in the target and its source
-	out        bool         // it holds nothing in the target and its source, and has to begin again
-	reason     Reason
-	err        error
-	text       stop.Stream
-	stats      Stats
-	opened     time.Time
-	draft      *sequential
-	chance     keyed
-	scores     scores
-	prop       Proposal
-	root       tree.Tree // the tree that drafters are given
-	chain      tree.Tree // a chunk of the prompt
-	path       []int
-	ran        int // nodes of the work tree that the source has run
-	growing    bool
-	closed     bool
-	fits       kind   // of the last tree that the verifier accepted
-	traits     Traits // of the drafter
-	want       model.Want
-	nodes      int       // of the round's tree
-	steps      int       // passes of the source in the round
-	bid        Bid       // the engine's controller's
-	bids       bool      // it decides in this round
-	sits       bool      // its drafter sits it out
-	missed     int       // tokens of such rounds, of which the drafter has not been told,
-	missedFrom int       // and the place of the root of the first
-	asleep     tree.Tree // these tokens
-	trimmed    tree.Tree // what the controller leaves of the draft
-	trimmedV   []float64
-	at         []int     // by node of the draft: where it is in trimmed
-	begun      bool      // a round, which has no verdict yet
-	lost       error     // why the last round without drafts had none
-	plainly    error     // why the round in progress has no drafts
-	alone      error     // why the next round has none
-	draftsOff  bool      // no round has any more, because the source panicked
-	logged     []Logged  // of the output, if asked for
-	echoed     []Logged  // of the prompt but its first token, as far as it has run, if asked for
-	row        []float32 // a row of logits
-	draws      []compute.Draw
-	ender      Ender // the processor, if it is one
+	id                 SeqID
+	req                Request
+	eos                []int32
+	maxLen             int
+	turn               int     // the target's Shape.Switch
+	tokens             []int32 // prompt and output; the last is the next root
+	prompt             int
+	done               int          // tokens in the target's KV store
+	seen               int          // tokens that the drafter has observed or will never see
+	owner              prefix.Owner // of what it holds in the target and its source
+	out                bool         // it holds nothing in the target and its source, and has to begin again
+	reason             Reason
+	err                error
+	text               stop.Stream
+	stats              Stats
+	opened             time.Time
+	draft              *sequential
+	chance             keyed
+	scores             scores
+	prop               Proposal
+	root               tree.Tree // the tree that drafters are given
+	chain              tree.Tree // a chunk of the prompt
+	path               []int
+	ran                int // nodes of the work tree that the source has run
+	growing            bool
+	closed             bool
+	fits               kind   // of the last tree that the verifier accepted
+	traits             Traits // of the drafter
+	want               model.Want
+	nodes              int       // of the round's tree
+	steps              int       // passes of the source in the round
+	bid                Bid       // the engine's controller's
+	bids               bool      // it decides in this round
+	sits               bool      // its drafter sits it out
+	missed             int       // tokens of such rounds, of which the drafter has not been told,
+	missedFrom         int       // and the place of the root of the first
+	asleep             tree.Tree // these tokens
+	trimmed            tree.Tree // what the controller leaves of the draft
+	trimmedV           []float64
+	at                 []int     // by node of the draft: where it is in trimmed
+	begun              bool      // a round, which has no verdict yet
+	lost               error     // why the last round without drafts had none
+	plainly            error     // why the round in progress has no drafts
+	alone              error     // why the next round has none
+	draftsOff          bool      // no round has any more, because the source panicked
+	logged             []Logged  // of the output, if asked for
+	echoed             []Logged  // of the prompt but its first token, as far as it has run, if asked for
+	row                []float32 // a row of logits
+	draws              []compute.Draw
+	inTarget, inSource Abilities
+	inProcessor        ProcessorAbilities
 }
 
 // A kind is the property of a tree that decides whether a verifier fits it.
@@ -307,9 +308,8 @@ func (s *Sequence) checkTree() error {
 
 // wishes lists the draws after the nodes of the round's tree, if the target's passes draw.
 func (s *Sequence) wishes(e *Engine) []compute.Draw {
-	d, _ := e.Target.(Drawer)
-	q, _ := s.req.Processor.(Quantiler)
-	if d == nil || q == nil || !d.Draws() {
+	q := s.inProcessor.Quantile
+	if q == nil || !s.inTarget.Draws {
 		return nil
 	}
 	s.draws = s.draws[:0]

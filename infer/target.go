@@ -201,8 +201,10 @@ func (t *ModelTarget) Close(id SeqID) {
 	t.kept.PutOf(s.of, s.tokens[:s.sound], s.seq)
 }
 
-// Draws reports whether m's device draws tokens.
-func (t *ModelTarget) Draws() bool { return t.m.Draws() }
+// Abilities: it keeps prefixes by tenant, gives memory back, and draws tokens if m's device does.
+func (t *ModelTarget) Abilities() Abilities {
+	return Abilities{Tenants: t, Release: t, Draws: t.m.Draws()}
+}
 
 // modelRows are one segment's rows of a pass.
 type modelRows struct {
@@ -277,8 +279,4 @@ func (t *ModelTarget) top(out *model.Output, k int, sure bool) *passTop {
 	return p
 }
 
-var (
-	_ Target       = (*ModelTarget)(nil)
-	_ TenantKeeper = (*ModelTarget)(nil)
-	_ KVReleaser   = (*ModelTarget)(nil)
-)
+var _ Target = (*ModelTarget)(nil)

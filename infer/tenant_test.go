@@ -52,10 +52,15 @@ func TestPrefixesBelongToTenants(t *testing.T) {
 
 	// A source that cannot tell tenants apart is refused.
 	_, err := e.Open(infer.Request{
-		Prompt: prompt, MaxTokens: 20, Tenant: "a", Drafter: faulty{}, Source: struct{ infer.Source }{src},
+		Prompt: prompt, MaxTokens: 20, Tenant: "a", Drafter: faulty{}, Source: untenanted{src},
 		Verifier: verifier(t, 0), Processor: drafttest.Plain{},
 	})
 	if err == nil || !strings.Contains(err.Error(), "does not keep prefixes by tenant") {
 		t.Errorf("a source that keeps no tenants: error %v", err)
 	}
 }
+
+// An untenanted source keeps no prefixes by tenant.
+type untenanted struct{ infer.Source }
+
+func (untenanted) Abilities() infer.Abilities { return infer.Abilities{} }

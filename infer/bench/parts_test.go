@@ -22,6 +22,8 @@ type slow struct {
 	last  *string
 }
 
+func (slow) Abilities() infer.Abilities { return infer.Abilities{} }
+
 func (s slow) Open(id infer.SeqID, prompt []int32, keep int) error {
 	*s.last = ""
 	return s.Target.Open(id, prompt, keep)
@@ -36,6 +38,8 @@ type opened struct {
 	infer.Source
 	last *string
 }
+
+func (opened) Abilities() infer.Abilities { return infer.Abilities{} }
 
 func (o opened) Open(id infer.SeqID, prompt []int32, keep int) error {
 	*o.last = ""
@@ -258,6 +262,8 @@ type reader struct {
 	infer.Source
 	read int
 }
+
+func (*reader) Abilities() infer.Abilities { return infer.Abilities{} }
 
 func (r *reader) Rows(ctx context.Context, asks []infer.Ask) ([]infer.Row, error) {
 	for _, a := range asks {

@@ -88,6 +88,9 @@ func (c *Processor) Dist(dst infer.Dist, logits []float32, context []int32) {
 // Plain is false: Argmax depends on the context.
 func (c *Processor) Plain() bool { return false }
 
+// Abilities: it says where an answer ends.
+func (c *Processor) Abilities() infer.ProcessorAbilities { return infer.ProcessorAbilities{End: c} }
+
 // Ended reports whether the answer in context is complete: the grammar allows nothing more. It
 // fails if the answer is not, and no token of the vocabulary continues it.
 func (c *Processor) Ended(context []int32) (bool, error) {

@@ -23,6 +23,8 @@ type releasing struct {
 	fail  bool
 }
 
+func (r *releasing) Abilities() infer.Abilities { return infer.Abilities{Tenants: r, Release: r} }
+
 func (r *releasing) ReleaseKV() {
 	if r.times.Add(1); r.fail {
 		panic(errPlanted)
@@ -43,6 +45,8 @@ func (p *pooled) Rows(ctx context.Context, asks []infer.Ask) ([]infer.Row, error
 	}
 	return p.Source.Rows(ctx, asks)
 }
+
+func (p *pooled) Abilities() infer.Abilities { return infer.Abilities{Release: p} }
 
 func (p *pooled) ReleaseKV() {
 	if p.times.Add(1); p.fail {

@@ -43,6 +43,8 @@ func newWorld(total int) *world {
 
 const blockTokens = 4
 
+func (w *world) Abilities() infer.Abilities { return infer.Abilities{Tenants: w} }
+
 func (w *world) KV() model.KVStats {
 	s := model.KVStats{BlockTokens: blockTokens, Total: w.total}
 	for _, n := range w.used {
@@ -574,6 +576,8 @@ type cancels struct {
 	last   int
 	now    func()
 }
+
+func (cancels) Abilities() infer.ProcessorAbilities { return infer.ProcessorAbilities{} }
 
 func (cancels) Plain() bool { return false }
 

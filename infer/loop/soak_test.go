@@ -85,6 +85,8 @@ func (b bombDrafter) Grow(p *infer.Proposal, rows []infer.Row, c infer.Chance) (
 
 type bombProcessor struct{ *bomb }
 
+func (bombProcessor) Abilities() infer.ProcessorAbilities { return infer.ProcessorAbilities{} }
+
 func (b bombProcessor) Plain() bool { return false }
 
 func (b bombProcessor) Argmax(logits []float32, context []int32) int32 {

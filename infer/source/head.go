@@ -457,8 +457,7 @@ func (h *Head) rows(asks []infer.Ask, out *model.Output) []infer.Row {
 	return x.rows
 }
 
-var (
-	_ infer.Source       = (*Head)(nil)
-	_ infer.TenantKeeper = (*Head)(nil)
-	_ infer.KVReleaser   = (*Head)(nil)
-)
+// Abilities: it keeps prefixes by tenant, and gives memory back.
+func (h *Head) Abilities() infer.Abilities { return infer.Abilities{Tenants: h, Release: h} }
+
+var _ infer.Source = (*Head)(nil)

@@ -45,6 +45,8 @@ func (m *mirror) Open(id infer.SeqID, prompt []int32, keep int) error {
 
 func (m *mirror) Close(id infer.SeqID) { m.inner.Close(id) }
 
+func (*mirror) Abilities() infer.Abilities { return infer.Abilities{} }
+
 func (m *mirror) Backlog(id infer.SeqID) int { return m.inner.Backlog(id) }
 
 func (m *mirror) Commit(id infer.SeqID, p infer.Proposal, v infer.Verdict, s infer.Scores) error {

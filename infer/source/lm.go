@@ -377,8 +377,7 @@ func (l *LM) rows(asks []infer.Ask, out *model.Output) []infer.Row {
 	return x.rows
 }
 
-var (
-	_ infer.Source       = (*LM)(nil)
-	_ infer.TenantKeeper = (*LM)(nil)
-	_ infer.KVReleaser   = (*LM)(nil)
-)
+// Abilities: it keeps prefixes by tenant, and gives memory back.
+func (l *LM) Abilities() infer.Abilities { return infer.Abilities{Tenants: l, Release: l} }
+
+var _ infer.Source = (*LM)(nil)

@@ -85,6 +85,8 @@ func (m *lmMirror) Open(id infer.SeqID, prompt []int32, keep int) error {
 
 func (m *lmMirror) Close(id infer.SeqID) { m.inner.Close(id) }
 
+func (*lmMirror) Abilities() infer.Abilities { return infer.Abilities{} }
+
 func (m *lmMirror) Backlog(id infer.SeqID) int { return m.inner.Backlog(id) }
 
 func (m *lmMirror) Commit(id infer.SeqID, p infer.Proposal, v infer.Verdict, s infer.Scores) error {

@@ -246,7 +246,7 @@ func (m *Medusa) run(ctx context.Context) error {
 	return nil
 }
 
-var (
-	_ infer.Source       = (*Medusa)(nil)
-	_ infer.TenantKeeper = (*Medusa)(nil)
-)
+// Abilities: what it keeps of a text is its own, whoever the tenant is.
+func (m *Medusa) Abilities() infer.Abilities { return infer.Abilities{Tenants: m} }
+
+var _ infer.Source = (*Medusa)(nil)

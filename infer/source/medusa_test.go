@@ -141,6 +141,8 @@ type watched struct {
 func (w *watched) Match(prompt []int32) int { return w.inner.Match(prompt) }
 func (w *watched) Close(id infer.SeqID)     { w.inner.Close(id); delete(w.state, id) }
 
+func (*watched) Abilities() infer.Abilities { return infer.Abilities{} }
+
 func (w *watched) Backlog(id infer.SeqID) int { return w.inner.Backlog(id) }
 func (w *watched) Open(id infer.SeqID, prompt []int32, keep int) error {
 	return w.inner.Open(id, prompt, keep)

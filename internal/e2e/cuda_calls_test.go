@@ -86,6 +86,8 @@ type metered struct {
 	single bool // levels are not to run before they are asked for
 }
 
+func (*metered) Abilities() infer.Abilities { return infer.Abilities{} }
+
 func (s *metered) Rows(ctx context.Context, asks []infer.Ask) ([]infer.Row, error) {
 	if len(asks) == 0 { // a chunk of the prompt
 		return s.Source.Rows(ctx, asks)

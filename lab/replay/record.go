@@ -283,6 +283,9 @@ type recTarget struct {
 // Shape ends texts where they would be read again, which a recording does not have.
 func (r *recTarget) Shape() infer.Shape { return r.Target.Shape().Unswitched() }
 
+// Abilities withholds what is not recorded.
+func (*recTarget) Abilities() infer.Abilities { return infer.Abilities{} }
+
 func (r *recTarget) Open(id infer.SeqID, prompt []int32, keep int) error {
 	r.at[id] = keep
 	return r.Target.Open(id, prompt, keep)
@@ -329,6 +332,9 @@ type recSource struct {
 	tap *tap
 	at  map[infer.SeqID]int
 }
+
+// Abilities withholds what is not recorded.
+func (*recSource) Abilities() infer.Abilities { return infer.Abilities{} }
 
 func (r *recSource) Open(id infer.SeqID, prompt []int32, keep int) error {
 	r.at[id] = keep

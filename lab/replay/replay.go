@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"time"
 
+	"talf/compute"
 	"talf/infer"
 	"talf/infer/bench"
 	"talf/model"
@@ -97,6 +98,9 @@ func (r *Replay) Run(ctx context.Context, c bench.Config) (*bench.Report, error)
 func (r *Replay) Shape() infer.Shape {
 	return infer.Shape{Vocab: r.rec.Vocab, MaxLen: r.rec.MaxLen, EOS: r.rec.EOS}
 }
+
+// Abilities: none.
+func (*Replay) Abilities() infer.Abilities { return infer.Abilities{} }
 
 // KV says that there is no pool.
 func (r *Replay) KV() model.KVStats { return model.KVStats{} }
@@ -199,6 +203,10 @@ func (x *replayRows) TopK(dst []infer.Candidate, n, k int) []infer.Candidate {
 }
 
 // Rank appends the tokens of TopK.
+func (x *replayRows) Err() error { return nil }
+
+func (x *replayRows) Drawn(int, compute.Draw) (int32, bool) { return 0, false }
+
 func (x *replayRows) Rank(dst []int32, n, k int) []int32 {
 	return infer.Tokens(dst, x.TopK(nil, n, k))
 }
@@ -239,6 +247,8 @@ func (s *replaySource) Commit(id infer.SeqID, p infer.Proposal, v infer.Verdict,
 func (s *replaySource) Close(id infer.SeqID) { delete(s.open, id) }
 
 // Backlog returns how many committed tokens of a sequence are still to be read.
+func (*replaySource) Abilities() infer.Abilities { return infer.Abilities{} }
+
 func (s *replaySource) Backlog(id infer.SeqID) int { return s.open[id].pending }
 
 // Rows answers from the recording.

@@ -111,6 +111,8 @@ type switching struct {
 	at int
 }
 
+func (switching) Abilities() infer.Abilities { return infer.Abilities{} }
+
 func (s switching) Shape() infer.Shape {
 	shape := s.Target.Shape()
 	shape.Switch = s.at

@@ -165,6 +165,9 @@ type tapeTarget struct {
 // Shape ends texts where they would be read again, which is not recorded.
 func (x *tapeTarget) Shape() infer.Shape { return x.Target.Shape().Unswitched() }
 
+// Abilities withholds what is not recorded.
+func (*tapeTarget) Abilities() infer.Abilities { return infer.Abilities{} }
+
 func (x *tapeTarget) Open(id infer.SeqID, prompt []int32, keep int) error {
 	t := x.t
 	t.prompt, t.keep, t.at, t.mark = slices.Clone(prompt), keep, keep, t.now()
@@ -199,6 +202,9 @@ type tapeSource struct {
 	t    *Tape
 	held [1]infer.Ask
 }
+
+// Abilities withholds what is not recorded.
+func (*tapeSource) Abilities() infer.Abilities { return infer.Abilities{} }
 
 func (x *tapeSource) Rows(ctx context.Context, asks []infer.Ask) ([]infer.Row, error) {
 	t := x.t

@@ -20,6 +20,8 @@ type looking struct {
 	saw [][]uint64
 }
 
+func (*looking) Abilities() infer.Abilities { return infer.Abilities{} }
+
 func (s *looking) Rows(_ context.Context, asks []infer.Ask) ([]infer.Row, error) {
 	for _, a := range asks {
 		for n := a.From; n < a.Tree.Len(); n++ {

@@ -32,6 +32,9 @@ type costlyTarget struct {
 	c *Costs
 }
 
+// Abilities withholds what could run beside the clock.
+func (costlyTarget) Abilities() infer.Abilities { return infer.Abilities{} }
+
 func (t costlyTarget) Score(ctx context.Context, jobs []infer.Job) ([]infer.Rows, error) {
 	rows := 0
 	for _, j := range jobs {
@@ -45,6 +48,9 @@ type costlySource struct {
 	infer.Source
 	c *Costs
 }
+
+// Abilities withholds what could run beside the clock.
+func (costlySource) Abilities() infer.Abilities { return infer.Abilities{} }
 
 func (s costlySource) Rows(ctx context.Context, asks []infer.Ask) ([]infer.Row, error) {
 	rows := 0

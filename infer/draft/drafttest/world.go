@@ -8,6 +8,7 @@ import (
 	"math/rand/v2"
 	"slices"
 
+	"talf/compute"
 	"talf/infer"
 	"talf/model"
 	"talf/tree"
@@ -79,6 +80,9 @@ func (t *Target) Shape() infer.Shape {
 
 // KV says that there is no pool.
 func (t *Target) KV() model.KVStats { return model.KVStats{} }
+
+// Abilities: none.
+func (t *Target) Abilities() infer.Abilities { return infer.Abilities{} }
 
 // Match finds the longest kept prefix.
 func (t *Target) Match(prompt []int32) (n int) {
@@ -194,6 +198,10 @@ func (r tableRows) Argmax(n int) int32 { return r.TopK(nil, n, 1)[0].Token }
 
 func (r tableRows) Rank(dst []int32, n, k int) []int32 { return infer.Tokens(dst, r.TopK(nil, n, k)) }
 
+func (r tableRows) Err() error { return nil }
+
+func (r tableRows) Drawn(int, compute.Draw) (int32, bool) { return 0, false }
+
 func (r tableRows) Hidden(int) model.Feature { return model.Feature{} }
 
 // best returns the k most likely tokens of a row of logits, NaNs last, as devices do.
@@ -263,6 +271,9 @@ func (s *Source) Open(id infer.SeqID, prompt []int32, keep int) error {
 	s.seqs[id] = &sourceSeq{tokens: slices.Clone(prompt[:keep+1]), unread: keep + 1}
 	return nil
 }
+
+// Abilities: none.
+func (s *Source) Abilities() infer.Abilities { return infer.Abilities{} }
 
 // Backlog returns how many committed tokens are still to be read.
 func (s *Source) Backlog(id infer.SeqID) int { return s.seqs[id].unread }
@@ -363,6 +374,9 @@ func (Plain) Argmax(logits []float32, _ []int32) int32 {
 
 // Plain returns true: there are no penalties.
 func (Plain) Plain() bool { return true }
+
+// Abilities: none.
+func (Plain) Abilities() infer.ProcessorAbilities { return infer.ProcessorAbilities{} }
 
 // Dist computes softmax(logits/Temperature).
 func (p Plain) Dist(dst infer.Dist, logits []float32, _ []int32) {
