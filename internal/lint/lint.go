@@ -120,7 +120,7 @@ var Rules = []Rule{
 	{"internal/tally", nil},
 	{"internal/plot", nil},
 	{"internal/quickstart", []string{"infer/...", "internal/demo", "internal/plot", "internal/stages", "model/...", "preprocess", "train", "text/..."}},
-	{"internal/makehead", []string{"data", "infer/...", "internal/stages", "internal/units", "model/...", "preprocess", "train", "text/..."}},
+	{"internal/makehead", []string{"data", "infer/...", "internal/stages", "internal/units", "model/...", "preprocess", "train", "train/mix", "text/..."}},
 	{"internal/stages", nil},
 	{"internal/wire", nil},
 	{"internal/report", []string{

@@ -27,7 +27,6 @@ type Costs struct {
 	Measure  float64 `json:"seconds_measure"`
 	Network  string  `json:"network"` // of the head, for train
 	Taps     []int   `json:"taps,omitempty"`
-	Vocab    int     `json:"vocab"`
 	Head     int64   `json:"head_weights"` // number
 	Features int64   `json:"feature_bytes"`
 	Disk     int64   `json:"disk_bytes"`
@@ -46,10 +45,11 @@ const (
 	// pass over the text for every epoch.
 	featureBytes = 640 << 20
 	// labelBytes is what a node's label takes in a shard: 16 tokens with their probabilities, compressed.
-	labelBytes = 70
-	// slower is how many times as long training takes for a product as a long pass of the model, whose weights are
-	// integers, does.
-	slower = 2.5
+	labelBytes = 60
+	// unrolled is how many steps the loss eagle3 unrolls, unless it says otherwise.
+	unrolled = 7
+	// expected is how many tokens a head is expected to predict.
+	expected = 8192
 )
 
 // network says which states of the model the head reads, and what its network is called.
@@ -64,18 +64,16 @@ func (p *Plan) network(s *arch.Spec) (taps []int, name string) {
 	return taps, p.Network + ":taps=" + strings.TrimPrefix(string(preprocess.FeaturesAt(taps)), string(data.Taps)+":")
 }
 
-// draft returns the shape of the head.
+// draft returns the shape of a head of an expected vocabulary.
 func (p *Plan) draft(s *arch.Spec) *arch.Spec {
+	vocab := min(expected, s.Vocab)
 	if taps, _ := p.network(s); taps != nil {
-		return s.Eagle3For(taps, p.vocab(s))
+		return s.Eagle3For(taps, vocab)
 	}
 	d := s.DraftFor(false)
-	d.DraftVocab = p.vocab(s)
+	d.DraftVocab = vocab
 	return d
 }
-
-// vocab returns how many tokens the head predicts.
-func (p *Plan) vocab(s *arch.Spec) int { return min(p.Vocab, s.Vocab) }
 
 // costs measures two passes and says what the run will take.
 func (r *run) costs(ctx context.Context) error {
@@ -90,7 +88,7 @@ func (r *run) costs(ctx context.Context) error {
 	}
 	p, s := &r.Plan, w.model.Spec()
 	d := p.draft(s)
-	c.Head, c.Vocab = int64(d.Params()), p.vocab(s)
+	c.Head = int64(d.Params())
 	c.Taps, c.Network = p.network(s)
 	r.state.Result.Costs = c
 	states := int64(max(1, len(d.Eagle3.Taps)) * s.Hidden * 2)
@@ -102,7 +100,7 @@ func (r *run) costs(ctx context.Context) error {
 	nodes := 1 + float64(p.K*(p.Depth-1))
 	c.Answer = n * (c.Pass + shared*c.Row) / shared
 	c.Label = n * c.Row * (nodes + promptShare)
-	c.Train = n * slower * 3 * c.Row * float64(c.Head) / float64(s.Params()) * p.passes(nodes)
+	c.Train = n * 3 * c.Row * float64(c.Head) / float64(s.Params()) * p.passes(nodes)
 	answers := float64((p.Choose+1)*(1+len(p.Methods)) + (p.Report+1)*4)
 	c.Measure = answers * float64(p.Measure) * c.Pass
 	c.Features = int64(n*(1+promptShare)) * states
@@ -110,9 +108,18 @@ func (r *run) costs(ctx context.Context) error {
 	if c.Features <= featureBytes {
 		c.Disk += c.Features
 	}
-	c.Memory = int64(w.model.Held().Memory) + int64(p.Side)*int64(p.MaxTokens+p.Questions.MaxTokens)*int64(s.KVElements())*4
+	kv := int64(s.Layers) * int64(s.KVElements()) * 4
+	c.Memory = w.model.Held().Memory + max(int64(p.Side*(p.MaxTokens+probe))*kv, p.training(s, d, nodes))
 	r.Tools.Tell(c.String())
 	return nil
+}
+
+// training returns the bytes that training takes beside the model's weights: the head with gradients and moments, the
+// model's embedding, and what waits for the backward pass, all in float32. A row keeps about ten vectors of the hidden
+// size and three of the feed-forward network's.
+func (p *Plan) training(s, head *arch.Spec, nodes float64) int64 {
+	rows := float64(p.Rows) * max(nodes, unrolled)
+	return 4 * (4*int64(head.Params()) + int64(s.Vocab*s.Hidden) + int64(rows)*int64(10*s.Hidden+3*s.FFN))
 }
 
 // passes returns how many rows of the head are trained for a token, all epochs together. nodes is the number of nodes of
@@ -126,7 +133,7 @@ func (p *Plan) passes(nodes float64) (sum float64) {
 		}
 		rows := nodes
 		if strings.HasPrefix(s.Loss, "eagle3") {
-			rows = 7 // steps of its unrolling, unless the loss says otherwise
+			rows = unrolled
 		}
 		sum += rows * s.Epochs
 	}

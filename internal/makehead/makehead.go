@@ -18,6 +18,7 @@ import (
 	"talf/text/chat"
 	"talf/text/tokenizer"
 	"talf/train"
+	"talf/train/mix"
 )
 
 // A Plan is everything that decides which head is made. It is kept in the state file, so that a run never continues
@@ -38,7 +39,7 @@ type Plan struct {
 	Depth   int      `json:"depth"`
 	Shard   int      `json:"shard"`   // sequences of a shard of labels
 	Network string   `json:"network"` // of the head: net.ParseNetwork
-	Vocab   int      `json:"vocab"`   // tokens that the head predicts
+	Missed  float64  `json:"missed"`  // largest share of the labels' mass that the head's vocabulary may lack
 	Stages  []string `json:"stages"`  // of training: train.ParseStage
 	Rows    int      `json:"rows"`    // positions of a step
 	Rate    float64  `json:"rate"`    // of learning
@@ -60,8 +61,8 @@ func Default() Plan {
 	return Plan{
 		Format: 1, Seed: 1, Tokens: 100_000,
 		MaxTokens: 384, Questions: Asking{Temperature: 0.8, TopP: 0.95, MaxTokens: 96}, Side: 16,
-		K: 4, Depth: 3, Shard: 64,
-		Network: "eagle3", Vocab: 4096, Stages: []string{"eagle3:6e", "talf:outside=mask:2e"},
+		K: 2, Depth: 3, Shard: 64,
+		Network: "eagle3", Missed: 0.05, Stages: []string{"eagle3:6e", "talf:outside=mask:2e"},
 		Rows: 1024, Rate: 1e-3, Warmup: 20, Every: 50, Patience: 4,
 		Choose: 6, Report: 12, Measure: 128, Methods: []string{"auto", "salf"},
 	}
@@ -109,7 +110,7 @@ type Tools interface {
 type TrainFiles struct {
 	Labels, Out string
 	Stages      []string
-	Vocab       int
+	Vocab       string // of mix.Vocab
 }
 
 // A Config is a run.
@@ -126,6 +127,8 @@ type found struct {
 	Answers int     `json:"answers,omitempty"`           // to learn from; 0: not all are written
 	Tokens  int     `json:"tokens,omitempty"`            // of these
 	Labels  int64   `json:"label_tokens,omitempty"`      // prompts included
+	Vocab   int     `json:"vocab,omitempty"`             // tokens that the head predicts; 0: all
+	Covered float64 `json:"covered,omitempty"`           // their share of the labels' mass on text held out
 	Steps   int     `json:"steps,omitempty"`
 	Best    int     `json:"best_step,omitempty"`
 	TauHat  float64 `json:"tau_held_out,omitempty"`
@@ -197,11 +200,44 @@ func (r *run) train(ctx context.Context) error {
 	c := train.Default()
 	c.Network, c.Rows, c.Seed, c.LR, c.MinLR, c.Warmup = r.state.Result.Costs.Network, p.Rows, p.Seed, p.Rate, 0.1, p.Warmup
 	c.EvalEvery, c.SaveEvery, c.Keep, c.Patience = p.Every, p.Every, 1, p.Patience
-	res, err := r.Tools.Train(ctx, c, TrainFiles{Labels: r.path("labels"), Out: r.path("head"), Stages: p.Stages, Vocab: r.state.Result.Costs.Vocab})
+	vocab, err := r.vocabulary(c.Held)
+	if err != nil {
+		return err
+	}
+	res, err := r.Tools.Train(ctx, c, TrainFiles{Labels: r.path("labels"), Out: r.path("head"), Stages: p.Stages, Vocab: vocab})
 	if err != nil {
 		return err
 	}
 	f := &r.state.Result
 	f.Steps, f.Best, f.TauHat = res.Step, res.BestStep, res.BestScore
 	return nil
+}
+
+// smallest is the smallest vocabulary of a head that is tried. The LM head of fewer tokens is a small part of its layer.
+const smallest = 2048
+
+// vocabulary chooses the tokens that the head predicts, by what is lost: what a head cannot guess is never accepted, so
+// that on every level the share of the labels' mass that the vocabulary lacks is lost, while each doubling makes the
+// head's pass dearer. It is the smallest that lacks no more than planned, on text from which it was not chosen. Tokens
+// are chosen by the mass of labels: of as little text, they cover more than those that are written.
+func (r *run) vocabulary(held float64) (text string, err error) {
+	f := &r.state.Result
+	set, err := data.Open(r.path("labels"))
+	if err != nil {
+		return "", err
+	}
+	defer func() { _ = set.Close() }() // only read
+	f.Vocab, f.Covered = 0, 1
+	for n := smallest; n < set.Meta().Vocab; n *= 2 {
+		text := fmt.Sprintf("mass:%d", n)
+		c, err := mix.Cover(set, text, held)
+		if err != nil {
+			return "", err
+		}
+		if x := c.Held.Levels[0]; x >= 1-r.Plan.Missed {
+			f.Vocab, f.Covered = n, x
+			return text, nil
+		}
+	}
+	return "", nil
 }

@@ -24,8 +24,11 @@ func (f *found) pays() bool { return len(f.Rows) > 0 && f.Rows[0].Low > 1 }
 // Text says what the run measured, and what to do next with the model at the path model.
 func (r *Result) Text(model string) string {
 	var b strings.Builder
-	fmt.Fprintf(&b, "A head of %.1fM weights, trained on %d tokens of answers: %d of %d steps, τ̂ %.2f on text held out.\n\n",
-		float64(r.Costs.Head)/1e6, r.Tokens, r.Best, r.Steps, r.TauHat)
+	fmt.Fprintf(&b, "The head learnt %d tokens of answers and was best after %d of %d steps, with τ̂ %.2f on text held out.", r.Tokens, r.Best, r.Steps, r.TauHat)
+	if r.Vocab > 0 {
+		fmt.Fprintf(&b, " It predicts\n%d tokens, which have %.1f%% of what the model may write there.", r.Vocab, 100*r.Covered)
+	}
+	b.WriteString("\n\n")
 	fmt.Fprintf(&b, "%-8s  %4s  %5s  %-19s  %5s  %5s   %s\n", "method", "temp", "τ", "speed-up", "round", "head", "rounds that accept a node at depth 1, 2, …")
 	for i := range r.Rows {
 		x := &r.Rows[i]

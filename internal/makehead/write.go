@@ -126,7 +126,7 @@ func (w *writer) prompts(ctx context.Context, n int) ([]decode.Task, error) {
 	if err != nil {
 		return nil, err
 	}
-	for asked := max(n, there); ; asked += chunk {
+	for asked := max(n, there); ; {
 		if err := w.fill(ctx, d, path, slices.Repeat([]decode.Task{one}, asked), "ask"); err != nil {
 			return nil, err
 		}
@@ -152,6 +152,7 @@ func (w *writer) prompts(ctx context.Context, n int) ([]decode.Task, error) {
 		case float64(len(all)) < fewest*float64(asked):
 			return nil, fmt.Errorf("of %d questions that the model asked itself %d are of use: give prompts with --data", asked, len(all))
 		}
+		asked += n - len(all)
 	}
 }
 
@@ -209,7 +210,7 @@ func (r *run) answers(ctx context.Context) error {
 		f.Spent += time.Since(began).Seconds()
 		sum, last := 0, 0
 		err = inOrder(path, func(a *decode.Answer) {
-			if a.Index >= n || r.Plan.Tokens > 0 && sum >= r.Plan.Tokens { // of others, only some may be there
+			if r.Plan.Tokens > 0 && sum >= r.Plan.Tokens {
 				return
 			}
 			sum, last = sum+a.Tokens, a.Index

@@ -2,7 +2,6 @@ package command
 
 import (
 	"context"
-	"fmt"
 
 	"github.com/spf13/cobra"
 
@@ -112,7 +111,7 @@ func (t *headTools) Label(ctx context.Context, c preprocess.Config) (preprocess.
 func (t *headTools) Train(ctx context.Context, c train.Config, f makehead.TrainFiles) (train.Result, error) {
 	o := trainOptions{
 		cfg: c, kind: checkpoints.KindHead, model: t.model, out: f.Out, data: cli.Files{f.Labels}, resume: true,
-		stages: f.Stages, vocab: fmt.Sprint(f.Vocab), threads: t.machine.Threads,
+		stages: f.Stages, vocab: f.Vocab, threads: t.machine.Threads,
 	}
 	return t.a.train(ctx, &o, t.machine.Device, dist.Alone{})
 }

@@ -6,19 +6,22 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
 	"talf/checkpoints"
+	"talf/internal/await"
 	"talf/internal/e2e/talftest"
 	"talf/internal/makehead"
+	"talf/internal/vfs/vfstest"
 )
 
 // headPlan makes a head in a few steps.
 func headPlan() makehead.Plan {
 	p := makehead.Default()
 	p.Tokens, p.MaxTokens, p.Questions = 400, 24, makehead.Asking{Temperature: 1, TopP: 1, MaxTokens: 48}
-	p.K, p.Depth, p.Shard, p.Vocab = 2, 2, 16, 64
+	p.K, p.Depth, p.Shard = 2, 2, 16
 	p.Stages, p.Rows, p.Warmup, p.Every = []string{"eagle3:steps=2:4", "talf:outside=mask:2"}, 128, 1, 2
 	p.Choose, p.Report, p.Measure, p.Methods = 1, 2, 6, []string{"salf:N=8,B=3,th=0", "beam:N=8,k=3,depth=2"}
 	return p
@@ -136,6 +139,77 @@ func TestHeadGoesOnWhereItStopped(t *testing.T) {
 				t.Errorf("another plan: %v", err)
 			}
 		})
+	}
+}
+
+// A run whose process is killed while it writes answers, labels and checkpoints, and begun again each time, makes the
+// head of one that is not killed.
+func TestHeadOfARunThatIsKilled(t *testing.T) {
+	if testing.Short() {
+		t.Skip("makes two heads of the default plan")
+	}
+	model, dir := askingModel(t), t.TempDir()
+	run := func(out string) []string {
+		return []string{"head", model, "--tokens", "300", "--out", filepath.Join(dir, out)}
+	}
+	for _, at := range []string{"answers.jsonl", "labels", "head"} {
+		c := talftest.Command(t, run("killed")...)
+		if err := c.Start(); err != nil {
+			t.Fatal(err)
+		}
+		await.Until(t, at, func() bool {
+			_, err := os.Stat(filepath.Join(dir, "killed", at))
+			return err == nil
+		})
+		if err := c.Process.Kill(); err != nil {
+			t.Fatal(err)
+		}
+		_ = c.Wait() // it was killed
+	}
+	text := talftest.OK(t, "", run("killed")...)
+	if again := talftest.OK(t, "", run("killed")...); again != text {
+		t.Errorf("a run that has ended says %q, then %q", text, again)
+	}
+	for _, want := range []string{"τ̂", "  talf serve " + model, "talf report"} {
+		if !strings.Contains(text, want) {
+			t.Errorf("no %q in\n%s", want, text)
+		}
+	}
+	talftest.OK(t, "", run("whole")...)
+	if weightsIn(t, filepath.Join(dir, "whole")) != weightsIn(t, filepath.Join(dir, "killed")) {
+		t.Error("another head than that of a run that was not killed")
+	}
+	page := filepath.Join(dir, "report.html")
+	talftest.OK(t, "", "report", filepath.Join(dir, "whole"), "--out", page)
+	if b, err := os.ReadFile(page); err != nil || !strings.Contains(string(b), "salf") {
+		t.Errorf("no comparison in the page: %v", err)
+	}
+}
+
+// On a disk that is full, a run says so, and once there is room it goes on to the head of any other run.
+func TestHeadOnAFullDisk(t *testing.T) {
+	model := askingModel(t)
+	whole, parts := t.TempDir(), t.TempDir()
+	if _, err := makehead.Run(t.Context(), headConfig(t, model, whole)); err != nil {
+		t.Fatal(err)
+	}
+	full := 0
+	for room := 1 << 10; ; room *= 3 {
+		stop := vfstest.FullDisk(t, room, false)
+		_, err := makehead.Run(t.Context(), headConfig(t, model, parts))
+		stop()
+		if err == nil {
+			break
+		}
+		if full++; !errors.Is(err, syscall.ENOSPC) {
+			t.Fatalf("with room for %d bytes: %v, want a full disk", room, err)
+		}
+	}
+	if full < 5 {
+		t.Errorf("the disk was full %d times, want each of the stages to meet that", full)
+	}
+	if weightsIn(t, whole) != weightsIn(t, parts) {
+		t.Error("another head than that of a run that was not stopped")
 	}
 }
 
