@@ -11,6 +11,7 @@ import (
 	"talf/compute/cpu"
 	"talf/compute/cpu/kern"
 	"talf/compute/cuda"
+	"talf/internal/hint"
 )
 
 // A Config says how a device computes, whichever it is. The zero Config is valid.
@@ -60,7 +61,7 @@ func Open(n Name, c Config) (compute.Device, error) {
 			return nil, fmt.Errorf("devices: the CPU does not multiply in bfloat16 when it trains")
 		}
 		if c.ActPlanes == 1 {
-			return nil, fmt.Errorf("devices: --act-planes 1 is for GPUs: the CPU has one way to multiply bf16 weights")
+			return nil, fmt.Errorf("devices: one plane of activations is for GPUs: the CPU has one way to multiply bf16 weights")
 		}
 		return OpenCPU(c)
 	}
@@ -71,7 +72,7 @@ func Open(n Name, c Config) (compute.Device, error) {
 		return nil, fmt.Errorf("devices: weights as bf16dp are for the CPU, %s has bf16", n)
 	}
 	if c.ActPlanes == 1 && c.Weights != compute.BF16 {
-		return nil, fmt.Errorf("devices: --act-planes 1 is for weights in bf16: --dtype bf16 makes them so")
+		return nil, hint.Errorf("{dtype} bf16 makes them so", "devices: one plane of activations is for weights in bf16")
 	}
 	return k.open(ordinal, c)
 }

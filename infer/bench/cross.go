@@ -7,6 +7,7 @@ import (
 
 	"talf/infer/draft"
 	"talf/infer/verify"
+	"talf/internal/hint"
 )
 
 // Axes are what Cross combines.
@@ -26,7 +27,7 @@ var ErrNoSource = errors.New("asks a draft model, and none is given")
 func (c *Config) Compare(x Axes) error {
 	var err error
 	if c.Methods, err = Cross(x); errors.Is(err, ErrNoSource) {
-		return fmt.Errorf("--method: %w: give --head CKPT or --draft DIR", err)
+		return hint.Errorf("give {head} CKPT or {draft} DIR", "method: %w", err)
 	} else if err != nil {
 		return err
 	}

@@ -13,6 +13,7 @@ import (
 	"talf/checkpoints/medusa"
 	"talf/infer"
 	"talf/infer/source"
+	"talf/internal/hint"
 	"talf/internal/limits"
 	"talf/model"
 	"talf/model/head"
@@ -135,7 +136,7 @@ func loadHead(path string, m *model.Model, force bool, warn func(string)) (*head
 	h, err := checkpoints.LoadHead(path, m, opt)
 	if err != nil {
 		if kind, _ := KindOf(path); kind == LanguageModel {
-			return nil, fmt.Errorf("head: %s is a language model, not a draft head: give it as --draft", path)
+			return nil, hint.Errorf("give it as {draft}", "head: %s is a language model, not a draft head", path)
 		}
 		return nil, fmt.Errorf("head: %w", err)
 	}
@@ -167,7 +168,7 @@ func LoadDraft(dir, pre string, target *model.Model, tok *tokenizer.Tokenizer, l
 	m, err := load(dir)
 	if err != nil {
 		if kind, _ := KindOf(dir); kind == DraftHead {
-			return nil, nil, fmt.Errorf("draft: %s is a draft head, not a language model: give it as --head", dir)
+			return nil, nil, hint.Errorf("give it as {head}", "draft: %s is a draft head, not a language model", dir)
 		}
 		return nil, nil, fmt.Errorf("draft: %w", err)
 	}

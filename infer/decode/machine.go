@@ -11,6 +11,7 @@ import (
 	"talf/compute"
 	"talf/compute/devices"
 	"talf/infer/source"
+	"talf/internal/hint"
 	"talf/model"
 	"talf/model/safetensors"
 	"talf/text/tokenizer"
@@ -76,14 +77,14 @@ func (l *Loader) Model(ctx context.Context, path string, o *Machine) (*model.Mod
 	if err != nil {
 		_ = dev.Close()
 		if kind, _ := KindOf(path); kind == DraftHead {
-			return nil, nil, fmt.Errorf("model: %s is a draft head, not a language model: give it as --head", path)
+			return nil, nil, hint.Errorf("give it as {head}", "model: %s is a draft head, not a language model", path)
 		}
 		return nil, nil, err
 	}
 	held := m.Held()
 	l.Log.Debug("loaded", "what", "weights", "as", m.Weights(), "bytes_in_file", held.File, "bytes_in_memory", held.Memory, "seconds", time.Since(began).Seconds())
 	if what := m.Rounded(); what != "" {
-		l.Log.Warn("rounded to 8 bits: " + what + ", which " + dev.Name() + " does not keep; --dtype f32 rounds nothing")
+		l.Log.Warn("rounded to 8 bits: " + what + ", which " + dev.Name() + " does not keep; dtype f32 rounds nothing")
 	}
 	reserved := int64(0)
 	if dev.Abilities().Account != nil { // keys and values will be in this machine's memory
@@ -148,7 +149,7 @@ func (l *Loader) On(ctx context.Context, path string, o *Machine, dev compute.De
 		return nil, OptionError{err}
 	}
 	if wrong := (*safetensors.ValueError)(nil); errors.As(err, &wrong) {
-		return nil, fmt.Errorf("%w (--allow-nonfinite loads it all the same)", err)
+		return nil, &hint.Error{Err: err, Hint: "{allow-nonfinite} loads it all the same"}
 	}
 	return m, err
 }
@@ -157,7 +158,7 @@ func (l *Loader) On(ctx context.Context, path string, o *Machine, dev compute.De
 func (o *Machine) Open(log *slog.Logger) (compute.Device, error) {
 	o.Device = o.Device.Resolve()
 	if o.Device.Remote() && o.ActBits == 8 {
-		return nil, OptionError{fmt.Errorf("--act-bits 8 is for the CPU: on %s activations have 16 bits", o.Device)}
+		return nil, OptionError{hint.Errorf("{act-bits} 16 is for that", "activations of 8 bits are for the CPU: on %s they have 16", o.Device)}
 	}
 	return devices.Open(o.Device, o.Config(log))
 }

@@ -66,7 +66,7 @@ func TestWhatIsNoModelIsRefused(t *testing.T) {
 	l := decode.Loader{Log: slog.New(slog.NewTextHandler(io.Discard, nil))}
 	target := talftest.TinyModel(t, talftest.TinyConfig(), 1)
 	for path, want := range map[string]string{
-		talftest.TinyHead(t, target, 1):       "is a draft head, not a language model: give it as --head",
+		talftest.TinyHead(t, target, 1):       "is a draft head, not a language model",
 		filepath.Join(t.TempDir(), "nothing"): "does not exist: want a model (directory or .gguf)",
 	} {
 		o := decode.DefaultMachine()

@@ -1,10 +1,10 @@
 package decode
 
 import (
-	"errors"
 	"fmt"
 
 	"talf/infer/constrain"
+	"talf/internal/hint"
 	"talf/internal/limits"
 )
 
@@ -45,12 +45,12 @@ func (o *Output) Format() (f constrain.Format, err error) {
 		given++
 	}
 	if given > 1 {
-		return f, errors.New("several of --json-object, --json-schema, --regex and --grammar are given, want at most one")
+		return f, hint.Errorf("want at most one of {json-object}, {json-schema}, {regex} and {grammar}", "%d formats are asked for, want one", given)
 	}
 	if file != "" {
 		raw, err := limits.ReadFile(file, limits.GrammarBytes)
 		if err != nil {
-			return f, fmt.Errorf("--%s: %w", map[constrain.Kind]string{constrain.Schema: "json-schema", constrain.GBNF: "grammar"}[f.Kind], err)
+			return f, fmt.Errorf("%s: %w", map[constrain.Kind]string{constrain.Schema: "json-schema", constrain.GBNF: "grammar"}[f.Kind], err)
 		}
 		f.Text = string(raw)
 	}

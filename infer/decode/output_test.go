@@ -22,10 +22,10 @@ func TestAtMostOneFormatIsGiven(t *testing.T) {
 		{decode.Output{Schema: file}, constrain.Format{Kind: constrain.Schema, Text: "root"}, ""},
 		{decode.Output{Regex: "a"}, constrain.Format{Kind: constrain.Regex, Text: "a"}, ""},
 		{decode.Output{Grammar: file}, constrain.Format{Kind: constrain.GBNF, Text: "root"}, ""},
-		{decode.Output{JSON: true, Regex: "a"}, constrain.Format{}, "at most one"},
-		{decode.Output{Schema: file, Grammar: file}, constrain.Format{}, "at most one"},
-		{decode.Output{Schema: file + "x"}, constrain.Format{}, "--json-schema: "},
-		{decode.Output{Grammar: file + "x"}, constrain.Format{}, "--grammar: "},
+		{decode.Output{JSON: true, Regex: "a"}, constrain.Format{}, "2 formats are asked for, want one"},
+		{decode.Output{Schema: file, Grammar: file}, constrain.Format{}, "2 formats are asked for, want one"},
+		{decode.Output{Schema: file + "x"}, constrain.Format{}, "json-schema: "},
+		{decode.Output{Grammar: file + "x"}, constrain.Format{}, "grammar: "},
 	} {
 		got, err := c.o.Format()
 		if c.err == "" && (err != nil || got != c.want) || c.err != "" && (err == nil || !strings.Contains(err.Error(), c.err)) {

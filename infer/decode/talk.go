@@ -52,8 +52,8 @@ func (t *Talk) Say(ctx context.Context, text string, emit func(string) error) (*
 	return seq, err
 }
 
-// Empty says why an answer that ended without a text did so, and what a user may try; nothing of other
-// answers. templated says that a chat template wrote the prompt.
+// Empty says why an answer that ended without a text did so, and what a user may try, with options as
+// in package hint; nothing of other answers. templated says that a chat template wrote the prompt.
 func Empty(seq *infer.Sequence, tok *tokenizer.Tokenizer, templated bool) (why, try string) {
 	reason, _ := seq.Done()
 	tokens := seq.Tokens()
@@ -61,13 +61,13 @@ func Empty(seq *infer.Sequence, tok *tokenizer.Tokenizer, templated bool) (why, 
 	case seq.Text() != "" || len(tokens) == 0:
 		return "", ""
 	case reason == infer.Stop:
-		return "it begins with a text of --stop", "another --stop"
+		return "it begins with a stop string", "another {stop}"
 	case reason != infer.EOS || len(tokens) > 1:
 		return "", ""
 	}
 	why = fmt.Sprintf("the model's first token, %s, ends the text", tok.Decode(tokens, false))
 	if templated {
-		return why, "other words, --temperature 0.7, or --raw to continue the text"
+		return why, "other words, {temperature} 0.7, or {raw} to continue the text"
 	}
-	return why, "a text that breaks off, --ignore-eos or, with a model that is made to chat, no --raw"
+	return why, "a text that breaks off, {ignore-eos} or, with a model that is made to chat, no {raw}"
 }

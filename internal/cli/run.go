@@ -16,6 +16,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"talf/internal/hint"
 	"talf/internal/mapped"
 )
 
@@ -106,9 +107,9 @@ func (o Outcome) report(ctx context.Context, w io.Writer) int {
 	return ExitFailure
 }
 
-// oneLine keeps an error readable if the errors that it wraps contain line breaks.
+// oneLine adds hints, and keeps an error readable if the errors that it wraps contain line breaks.
 func oneLine(err error) string {
-	return strings.Join(strings.Fields(err.Error()), " ")
+	return strings.Join(strings.Fields(hint.Text(err)), " ")
 }
 
 // watch cancels on the first signal, so that a command can save its work, and quits at once on

@@ -70,8 +70,8 @@ func TestOnePlaneOnACUDADevice(t *testing.T) {
 	run := func(more ...string) talftest.Result {
 		return talftest.Run(t, "", append([]string{"generate", "--model", dir, "--prompt", "x", "--act-planes", "1"}, more...)...)
 	}
-	run("--device", "cpu").Refuses(t, command.ExitFailure, "--act-planes 1 is for GPUs")
-	run("--device", "cuda:0", "--dtype", "q8").Refuses(t, command.ExitFailure, "--act-planes 1 is for weights in bf16")
+	run("--device", "cpu").Refuses(t, command.ExitFailure, "one plane of activations is for GPUs")
+	run("--device", "cuda:0", "--dtype", "q8").Refuses(t, command.ExitFailure, "one plane of activations is for weights in bf16: --dtype bf16 makes them so")
 	run("--device", "cuda:0").Refuses(t, command.ExitFailure, "--dtype bf16")
 	run("--device", "cuda:0", "--act-planes", "3").Refuses(t, command.ExitUsage, "want 1 or 2")
 }

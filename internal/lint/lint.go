@@ -101,6 +101,7 @@ var Rules = []Rule{
 	{"internal/demo", nil},
 	{"internal/doctor", []string{"compute/cpu/...", "compute/devices", "internal/units", "internal/version"}},
 	{"internal/durable", nil},
+	{"internal/hint", nil},
 	{"internal/vfs/...", nil},
 	{"internal/e2e/...", []string{"cmd/talf/command", "compute/...", "data/...", "infer/...", "internal/...", "model/...", "preprocess", "train/...", "tree", "serve/...", "text/..."}},
 	{"internal/golden", nil},
@@ -162,7 +163,7 @@ var Rules = []Rule{
 }
 
 // Common are packages that every package may import; they import only each other.
-var Common = []string{"internal/durable", "internal/ijson", "internal/limits", "internal/stats", "internal/vfs"}
+var Common = []string{"internal/durable", "internal/hint", "internal/ijson", "internal/limits", "internal/stats", "internal/vfs"}
 
 // Owners lists the only packages that may import a module from elsewhere, tests included, so
 // that it can be replaced in one place.

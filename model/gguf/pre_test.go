@@ -120,13 +120,13 @@ func TestWaysToSplitAreNamed(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if w := tok.Warnings(); len(w) != 2 || !strings.Contains(w[0], path) || !strings.Contains(w[0], "no token ends a text") || !strings.Contains(w[1], "--pre") {
+	if w := tok.Warnings(); len(w) != 2 || !strings.Contains(w[0], path) || !strings.Contains(w[0], "no token ends a text") || !strings.Contains(w[1], "the option pre") {
 		t.Errorf("without a name: %q, want warnings of the guess, and of no end", w)
 	}
 	if tok, err = tokenizer.LoadAs(path, "llama3"); err != nil || len(tok.Warnings()) != 1 {
 		t.Errorf("named: %v, %q", err, tok.Warnings())
 	}
-	for name, want := range map[string]string{"unheard-of": "--pre names another way: a.x-4.0, afmoe, ", "gemma4": "architectures that are not read"} {
+	for name, want := range map[string]string{"unheard-of": "not known, want one of a.x-4.0, afmoe, ", "gemma4": "architectures that are not read"} {
 		f.Set("tokenizer.ggml.pre", name)
 		path := f.Write(t, "x.gguf")
 		_, err := tokenizer.Load(path)

@@ -5,6 +5,8 @@ import (
 	"maps"
 	"slices"
 	"strings"
+
+	"talf/internal/hint"
 )
 
 // A vocab is the vocabulary of a file with its special tokens as llama.cpp finds them.
@@ -295,7 +297,7 @@ func (k *reader) splitter() *splitter {
 	if name == "" {
 		if name = k.string(key); name == "" || name == "default" {
 			name = "default"
-			k.warn("key %q is %v: how texts are split before they are merged is not known; llama.cpp's default is taken, which is wrong for most models; --pre names the right way", key, k.f.keys[key])
+			k.warn("key %q is %v: how texts are split before they are merged is not known; llama.cpp's default is taken, which is wrong for most models; the option pre names the right way", key, k.f.keys[key])
 		}
 	}
 	s, ok := byName[name]
@@ -304,7 +306,7 @@ func (k *reader) splitter() *splitter {
 	case slices.Contains(rawNames, name):
 		k.err = fmt.Errorf("%s: key %q: %q is a way to split texts of architectures that are not read", k.f.Path, key, name)
 	default:
-		k.err = fmt.Errorf("%s: key %q: how %.40q splits texts is not known; --pre names another way: %s", k.f.Path, key, name, strings.Join(Splitters(), ", "))
+		k.err = hint.Errorf("{pre} names one", "%s: key %q: how %.40q splits texts is not known, want one of %s", k.f.Path, key, name, strings.Join(Splitters(), ", "))
 	}
 	if s == nil {
 		s = &splitter{}

@@ -28,6 +28,7 @@ import (
 	"slices"
 
 	"talf/internal/durable"
+	"talf/internal/hint"
 	"talf/model"
 	"talf/model/arch"
 	"talf/model/draftvocab"
@@ -113,7 +114,7 @@ func CheckTie(t identity.Tie, target *model.Model, opt Options) error {
 	}
 	if d := t.Against(target.Spec().Canonical(), target.Origin()); d != nil {
 		if target.Tensors().Metadata()[safetensors.MetaFormat] != safetensors.FormatGGUF {
-			return fmt.Errorf("trained for another target: %s (--force loads it anyway)", d.Since("it was trained"))
+			return hint.Errorf("{force} loads it anyway", "trained for another target: %s", d.Since("it was trained"))
 		}
 		if opt.Warn != nil {
 			opt.Warn(fmt.Sprintf("%s. The target is a GGUF file, which does not say what it was converted from: if from another model, drafts are useless, though the output does not depend on them", d.Since("it was trained")))

@@ -14,6 +14,7 @@ import (
 	"talf/infer/decode"
 	"talf/infer/draft"
 	"talf/internal/cli"
+	"talf/internal/hint"
 )
 
 // A decodeOptions holds the flags that generate and chat share.
@@ -127,7 +128,7 @@ func (a *app) warnUndrafted(why error) {
 // warnEmpty says why an answer has no text. templated says that a chat template wrote the prompt.
 func (a *app) warnEmpty(d *decoder, seq *infer.Sequence, templated bool) {
 	if why, try := decode.Empty(seq, d.parts.Tokenizer, templated); why != "" {
-		a.log.Warn("the answer is empty: "+why, "try", try)
+		a.log.Warn("the answer is empty: "+why, "try", hint.Flags(try))
 	}
 }
 
