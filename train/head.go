@@ -41,7 +41,7 @@ type HeadJob struct {
 	Force bool // train even if the data or Init belong to another target
 	// Warn, if not nil, is called with what could not be checked because an earlier release wrote
 	// the data, Init, or the checkpoint to continue from, and what a resumed run cannot use,
-	// such as a damaged checkpoint.
+	// such as a damaged checkpoint; and, before an interrupted run saves what it learnt, with how much that is.
 	Warn func(string)
 	// Features says where the target's hidden states come from; "" is FeaturesAuto.
 	Features Features

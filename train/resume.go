@@ -16,7 +16,7 @@ import (
 
 // resume continues from rank 0's newest checkpoint, or starts a new run.
 func (t *trainer) resume(ctx context.Context) error {
-	t.savedStep, t.identity = -1, t.origin.JSON()
+	t.saved, t.identity = saved{step: -1}, t.origin.JSON()
 	if err := t.peers.Same(ctx, []string{"configuration", "target, data or sizes", "arithmetic"},
 		[]string{fmt.Sprintf("%+v", t.cfg), string(t.origin.JSON()), t.arithmetic}); err != nil {
 		return err
@@ -52,7 +52,7 @@ func (t *trainer) resume(ctx context.Context) error {
 	if err := t.broadcast(ctx, t.opt.Moments()); err != nil {
 		return err
 	}
-	t.place, t.savedStep = st.Place, st.Step
+	t.place, t.saved = st.Place, saved{st.Step, st.Pending != nil}
 	return t.checkSameStart(ctx)
 }
 

@@ -103,7 +103,7 @@ type trainer struct {
 	arithmetic string
 	warn       func(string)
 
-	savedStep    int   // of the last checkpoint; −1: none
+	saved        saved // the last checkpoint
 	checkpointed bool  // this process has written, or agreed to, a checkpoint
 	failed       error // of this rank's last step; the others learn of it in the next
 	detached     bool  // the device is lost, and weights and moments are those of another rank
@@ -131,6 +131,12 @@ type trainerState struct {
 type best struct {
 	Step  int     `json:"step"`
 	Score float64 `json:"score"`
+}
+
+// A saved is a step that a checkpoint has, and whether its evaluation is still to be made.
+type saved struct {
+	step    int // −1: there is no checkpoint
+	pending bool
 }
 
 // step returns the number of steps made.
@@ -203,8 +209,8 @@ func (t *trainer) train(ctx context.Context) (Result, error) {
 	}
 	res := Result{Step: t.step()}
 	if m := t.state.Pending; m != nil {
-		// The step was made but not evaluated, and its checkpoint says so: write another.
-		t.state.Pending, t.savedStep = nil, -1
+		// The step was made but not evaluated, and its checkpoint says so: another follows.
+		t.state.Pending = nil
 		p := m.progress()
 		p.Steps = t.planned()
 		if err := t.completeStep(ctx, p, &res); err != nil {

@@ -5,8 +5,10 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 
 	"talf/checkpoints"
+	"talf/internal/units"
 	"talf/model/safetensors"
 )
 
@@ -39,34 +41,42 @@ func (t *trainer) checkpoint(ctx context.Context) (dir string, err error) {
 	}
 	err = t.failed
 	if err == nil && t.store != nil {
-		dir, err = t.save()
+		dir, err = t.save(nil)
 	}
 	if err := t.peers.Agree(ctx, err); err != nil {
 		return dir, err
 	}
-	t.checkpointed, t.savedStep = true, t.step()
+	t.checkpointed, t.saved = true, t.now()
 	return dir, nil
 }
 
 // saveInEmergency saves the last finished step on rank 0 when a run is interrupted,
 // without asking the other ranks, which may be gone. Only the first call saves; later
-// ones return what it did.
+// ones return what it did. A new run that has made no step has nothing to save: it begins
+// with the same weights again.
 func (t *trainer) saveInEmergency() (dir string, err error) {
 	if t.store == nil {
 		return "", nil
 	}
 	e := &t.emergency
-	if !e.handled {
+	if !e.handled && t.now() != (saved{}) {
 		e.handled = true
-		e.dir, e.err = t.save()
+		e.dir, e.err = t.save(func(bytes int) {
+			t.warn(fmt.Sprintf("saving step %d, %s: quitting before that is done loses the work since step %d",
+				t.step(), units.Bytes(uint64(bytes)), max(0, t.saved.step)))
+		})
 	}
 	return e.dir, e.err
 }
 
-// save writes a checkpoint of the last finished step, unless there is one.
-func (t *trainer) save() (string, error) {
+// now is what a checkpoint would have that is written now.
+func (t *trainer) now() saved { return saved{t.step(), t.state.Pending != nil} }
+
+// save writes a checkpoint of the last finished step, unless there is one. Before, it calls begin, which may be
+// nil, with the size of the tensors.
+func (t *trainer) save(begin func(bytes int)) (string, error) {
 	at := t.step()
-	if t.savedStep == at && t.state.Pending == nil {
+	if t.saved == t.now() {
 		return t.store.Latest()
 	}
 	fail := func(err error) (string, error) { return "", fmt.Errorf("save step %d: %w", at, err) }
@@ -98,13 +108,20 @@ func (t *trainer) save() (string, error) {
 	if t.old && c.Model != nil { // nobody knows whether the earlier release's was the same
 		c.Target, c.Model = c.Model.Base(), nil
 	}
+	if begin != nil {
+		size := 0
+		for _, x := range slices.Concat(c.Weights, c.Optimizer) {
+			size += len(x.Data)
+		}
+		begin(size)
+	}
 	// The log must contain every saved step, because that step is not made again.
 	if err := t.log.Sync(); err != nil {
 		return "", err
 	}
 	dir, err := t.store.Save(c)
 	if err == nil {
-		t.savedStep = at
+		t.saved = t.now()
 	}
 	return dir, err
 }

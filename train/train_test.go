@@ -285,6 +285,69 @@ func TestAnInterruptedRunContinuesWithTheSameBits(t *testing.T) {
 	}
 }
 
+// Wherever a run is interrupted, it saves what its newest checkpoint lacks, and says so before, or nothing: a new run
+// that has made no step writes nothing, nor does one that has got no further since it was resumed.
+func TestAnInterruptedRunSavesOnlyWhatIsNew(t *testing.T) {
+	target := tinyTarget(t, device(t, 1))
+	set := tinyData(t, target, 40, data.BF16)
+	cfg := tinyConfig()
+	cfg.Steps, cfg.Warmup, cfg.EvalEvery, cfg.SaveEvery, cfg.Keep = 8, 1, 2, 0, 1
+	out := t.TempDir()
+	newest := func() (state string) {
+		dir, err := checkpoints.Find(out)
+		if err == nil {
+			var b []byte
+			b, err = os.ReadFile(filepath.Join(dir, checkpoints.StateFile))
+			state = string(b)
+		} else if some, ferr := checkpoints.Any(out); ferr == nil && !some {
+			return ""
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		return state
+	}
+	was, first, got, pending, again := "", 0, 0, 0, 0
+	for n := 1; ; n += 1 + n/16 {
+		ctx, cancel := context.WithCancel(t.Context())
+		var said []string
+		reported := false // also a step whose checkpoint was due
+		_, err := Head(endAfter(ctx, cancel, n), cfg, HeadJob{Target: target, Data: mix.Only(set), Out: out, Warn: func(w string) {
+			said = append(said, w)
+		}, Report: func(Progress) { reported = true }})
+		cancel()
+		if err == nil {
+			break
+		}
+		is := newest()
+		if !errors.Is(err, context.Canceled) {
+			t.Fatal(err)
+		}
+		saves := len(said) == 1 && strings.HasPrefix(said[0], "saving step ")
+		switch {
+		case is == was && len(said) > 0 && !reported:
+			t.Errorf("asked %d times, said %q and saved nothing new", n, said)
+		case is != was && !saves && !reported:
+			t.Errorf("asked %d times, said %q and saved", n, said)
+		case is == "":
+			first++
+		case is == was && strings.Contains(is, "\"pending\""):
+			again++
+		case is == was:
+			got++
+		case strings.Contains(is, "\"pending\""):
+			pending++
+		}
+		if is != was {
+			n /= 2
+		}
+		was = is
+	}
+	if first == 0 || pending == 0 || again == 0 || got == 0 {
+		t.Errorf("interrupted %d times before anything, %d without, %d in and %d again in an evaluation: want all", first, got, pending, again)
+	}
+}
+
 func TestATrainedHeadLoadsAndRefusesAnotherTarget(t *testing.T) {
 	dev := device(t, 1)
 	target := tinyTarget(t, dev)

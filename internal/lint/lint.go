@@ -59,7 +59,7 @@ var Rules = []Rule{
 	{"preprocess/...", []string{"compute", "data/...", "internal/slab", "internal/spec", "internal/splitmix", "model/...", "tree/...", "text/chat", "text/tokenizer"}},
 	{"preprocess/regenerate", []string{"infer", "infer/decode", "infer/loop", "model", "model/sample", "preprocess"}},
 	{"preprocess/remote", []string{"data", "internal/jsonl", "model/sample", "preprocess", "preprocess/regenerate"}},
-	{"train/...", []string{"checkpoints", "compute", "data/...", "internal/detmath", "internal/jsonl", "internal/launch", "internal/slab", "internal/spec", "model/...", "tree", "text/tokenizer"}},
+	{"train/...", []string{"checkpoints", "compute", "data/...", "internal/detmath", "internal/jsonl", "internal/launch", "internal/slab", "internal/spec", "internal/units", "model/...", "tree", "text/tokenizer"}},
 	{"train/plan", []string{"compute", "compute/devices", "data", "internal/launch", "train", "train/dist", "train/mix"}},
 	{"train/history", []string{"internal/plot", "train"}},
 	{"train/tensorboard", []string{"train"}},

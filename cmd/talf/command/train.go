@@ -204,6 +204,9 @@ func (a *app) trainOnRanks(ctx context.Context, o *trainOptions) (res train.Resu
 	} else {
 		err = dist.Agree(ctx, group, usageError(err)) // the others wait for this rank to start
 	}
+	if any, cerr := checkpoints.Any(o.out); err != nil && cerr == nil && !any {
+		a.resume = "no step was saved: run the same command to begin again"
+	}
 	switch {
 	case errors.Is(err, dist.ErrLost): // closing the group would wait for the lost ranks
 		if slices.Contains(group.Lost(), 0) {
