@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"slices"
 
-	"talf/infer/panics"
 	"talf/model"
 )
 
@@ -60,13 +59,13 @@ func (e *Engine) readAhead(seqs []*Sequence) {
 
 // score runs the jobs.
 func (e *Engine) score(ctx context.Context) (rows []Rows, err error) {
-	defer panics.Catch("the target's pass", &err)
+	defer catch("the target's pass", &err)
 	return e.Target.Score(ctx, e.jobs)
 }
 
 // rows runs the asks.
 func (q *sourceAsks) rows(ctx context.Context) (rows []Row, err error) {
-	defer panics.Catch("the draft source's pass", &err)
+	defer catch("the draft source's pass", &err)
 	q.all = append(append(q.all[:0], q.asks...), q.reads...)
 	if rows, err = q.source.Rows(ctx, q.all); err != nil {
 		return nil, err
@@ -130,7 +129,7 @@ func (e *Engine) ask(ctx context.Context, q *sourceAsks, seqs []*Sequence, pass 
 		switch {
 		case err == nil:
 			return rows, nil
-		case ctx.Err() != nil && !panics.Is(err):
+		case ctx.Err() != nil && !panicked(err):
 			return nil, err
 		}
 		if errors.Is(err, model.ErrKVFull) && len(q.reads) > 0 && len(q.asks) > 0 {
@@ -210,7 +209,7 @@ func (e *Engine) makeRoomIn(q *sourceAsks, seqs []*Sequence, full error, pass *P
 
 // sourceFailed lets the sequences that ask q go on without its answers.
 func (e *Engine) sourceFailed(q *sourceAsks, seqs []*Sequence, err error) {
-	if panics.Is(err) {
+	if panicked(err) {
 		e.breakSource(q.source, err)
 		for _, s := range seqs {
 			if s.req.Source == q.source {

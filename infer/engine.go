@@ -6,8 +6,6 @@ import (
 	"fmt"
 	"time"
 
-	"talf/infer/panics"
-	"talf/infer/share"
 	"talf/model"
 	"talf/tree"
 )
@@ -27,7 +25,7 @@ type Engine struct {
 	next    SeqID
 	jobs    []Job
 	owners  []*Sequence // of jobs
-	prompts []share.Part
+	prompts []rowsPart
 	pass    Pass
 	sources []sourceAsks
 	broken  []brokenSource
@@ -117,10 +115,10 @@ func (e *Engine) Open(req Request) (*Sequence, error) {
 	if req.NoEOS {
 		s.eos = nil
 	}
-	s.text.Stops = req.Stop
+	s.text.stops = req.Stop
 	var err error
 	if req.Detok != nil {
-		if s.text.Detok, err = callDetok(req.Detok); err != nil {
+		if s.text.detok, err = callDetok(req.Detok); err != nil {
 			return nil, err
 		}
 	}
@@ -147,7 +145,7 @@ func (e *Engine) Open(req Request) (*Sequence, error) {
 		if err := callStart(s.req.Drafter, req.Prompt); err != nil {
 			s.traits.End = nil // it has not begun
 			e.Close(s)
-			return nil, panics.Named("start the drafter", err)
+			return nil, named("start the drafter", err)
 		}
 	}
 	s.stats.Prompt, s.stats.Cached = len(req.Prompt), s.done
@@ -195,7 +193,7 @@ func (e *Engine) open(s *Sequence) error {
 	if s.req.Source != nil {
 		if err := s.callOpen(keep); err != nil {
 			e.Target.Close(s.id)
-			return panics.Named("open the draft source", err)
+			return named("open the draft source", err)
 		}
 		e.remember(s.req.Source, s.inSource.Release)
 	}

@@ -2,23 +2,18 @@ package infer
 
 import (
 	"fmt"
-
-	"talf/infer/panics"
 )
-
-// A PanicError is a panic of code that a request brought along, or of a model.
-type PanicError = panics.Error
 
 // The calls of a request's own parts. A panic in one of them is its error.
 
 func callTraits(d Drafter) (t Traits, err error) {
-	defer panics.Catch("traits of the drafter", &err)
+	defer catch("traits of the drafter", &err)
 	return d.Traits(), nil
 }
 
 // callAbilities asks what the parts of s can do.
 func (s *Sequence) callAbilities(t Target) (err error) {
-	defer panics.Catch("abilities", &err)
+	defer catch("abilities", &err)
 	s.inTarget, s.inProcessor = t.Abilities(), s.req.Processor.Abilities()
 	if s.req.Source != nil {
 		s.inSource = s.req.Source.Abilities()
@@ -27,19 +22,19 @@ func (s *Sequence) callAbilities(t Target) (err error) {
 }
 
 func callStart(d Drafter, prompt []int32) (err error) {
-	defer panics.Catch("start the drafter", &err)
+	defer catch("start the drafter", &err)
 	return d.Start(prompt)
 }
 
 func callDetok(f func() Detokenizer) (d Detokenizer, err error) {
-	defer panics.Catch("make the detokenizer", &err)
+	defer catch("make the detokenizer", &err)
 	return f(), nil
 }
 
 func (s *Sequence) callGrow(rows []Row) (err error) {
-	defer panics.Catch("draft", &err)
+	defer catch("draft", &err)
 	if err := s.wake(); err != nil {
-		return panics.Named("observe", err)
+		return named("observe", err)
 	}
 	ask, err := s.req.Drafter.Grow(&s.prop, rows, s.draft)
 	if err != nil {
@@ -61,14 +56,14 @@ func (s *Sequence) allow() func(n int) []uint64 {
 				s.fail(err)
 			}
 		}()
-		defer panics.Catch("draft", &err)
+		defer catch("draft", &err)
 		return s.prop.Allow(n)
 	}
 }
 
 // callFinish ends the tree of a drafter that asks for more.
 func (s *Sequence) callFinish() (err error) {
-	defer panics.Catch("draft", &err)
+	defer catch("draft", &err)
 	if err := s.traits.Finish(&s.prop); err != nil {
 		return fmt.Errorf("draft: %w", err)
 	}
@@ -76,12 +71,12 @@ func (s *Sequence) callFinish() (err error) {
 }
 
 func (s *Sequence) callFits(k kind) (err error) {
-	defer panics.Catch("verify", &err)
+	defer catch("verify", &err)
 	return s.req.Verifier.Fits(k.draw, k.chain)
 }
 
 func (s *Sequence) callVerify() (v Verdict, err error) {
-	defer panics.Catch("verify", &err)
+	defer catch("verify", &err)
 	if v, err = s.req.Verifier.Verify(s.prop, &s.scores, &s.chance); err != nil {
 		return v, fmt.Errorf("verify: %w", err)
 	}
@@ -89,7 +84,7 @@ func (s *Sequence) callVerify() (v Verdict, err error) {
 }
 
 func (s *Sequence) callObserve(p *Proposal, v Verdict) (err error) {
-	defer panics.Catch("observe", &err)
+	defer catch("observe", &err)
 	if err := s.wake(); err != nil {
 		return err
 	}
@@ -97,12 +92,12 @@ func (s *Sequence) callObserve(p *Proposal, v Verdict) (err error) {
 }
 
 func (s *Sequence) callTrace(r Round) (err error) {
-	defer panics.Catch("trace", &err)
+	defer catch("trace", &err)
 	return s.req.Trace(r)
 }
 
 func (s *Sequence) callEnded() (err error) {
-	defer panics.Catch("end the drafter", &err)
+	defer catch("end the drafter", &err)
 	if err := s.wake(); err != nil {
 		return err
 	}
@@ -114,8 +109,8 @@ func (s *Sequence) callEnded() (err error) {
 
 // callAdd detokenizes a token.
 func (s *Sequence) callAdd(token int32) (stopped bool, err error) {
-	defer panics.Catch("detokenize", &err)
-	return s.text.Add(token), nil
+	defer catch("detokenize", &err)
+	return s.text.add(token), nil
 }
 
 // callComplete asks a processor that can tell whether the output is complete.
@@ -123,47 +118,47 @@ func (s *Sequence) callComplete() (ended bool, err error) {
 	if s.inProcessor.End == nil {
 		return false, nil
 	}
-	defer panics.Catch("end of the output", &err)
+	defer catch("end of the output", &err)
 	return s.inProcessor.End.Ended(s.tokens)
 }
 
 // callEnd adds the rest of the text.
 func (s *Sequence) callEnd(stopped bool) (err error) {
-	defer panics.Catch("detokenize", &err)
-	s.text.End(stopped)
+	defer catch("detokenize", &err)
+	s.text.end(stopped)
 	return nil
 }
 
 // The calls of the target and of a source for one sequence.
 
 func (e *Engine) commit(id SeqID, path []int) (err error) {
-	defer panics.Catch("commit", &err)
+	defer catch("commit", &err)
 	return e.Target.Commit(id, path)
 }
 
 func (s *Sequence) callMatch() (n int, err error) {
-	defer panics.Catch("match a prefix in the draft source", &err)
+	defer catch("match a prefix in the draft source", &err)
 	return s.matchIn(s.req.Source, s.inSource, len(s.tokens))
 }
 
 func (s *Sequence) callOpen(keep int) (err error) {
-	defer panics.Catch("open the draft source", &err)
+	defer catch("open the draft source", &err)
 	return s.openIn(s.req.Source, s.inSource, keep)
 }
 
 func (s *Sequence) callTake(p *Proposal, v Verdict) (err error) {
-	defer panics.Catch("commit to the draft source", &err)
+	defer catch("commit to the draft source", &err)
 	return s.req.Source.Commit(s.id, *p, v, &s.scores)
 }
 
 func callRelease(pool KVReleaser) (err error) {
-	defer panics.Catch("release the draft source's memory", &err)
+	defer catch("release the draft source's memory", &err)
 	pool.ReleaseKV()
 	return nil
 }
 
 func (s *Sequence) callClose() (err error) {
-	defer panics.Catch("close the draft source", &err)
+	defer catch("close the draft source", &err)
 	s.req.Source.Close(s.id)
 	return nil
 }

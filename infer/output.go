@@ -2,8 +2,6 @@ package infer
 
 import (
 	"slices"
-
-	"talf/infer/stop"
 )
 
 // A Delta is what some rounds add to the output. Text lags behind Tokens while a character
@@ -35,7 +33,7 @@ type Snapshot struct {
 // Snapshot returns the output so far.
 func (s *Sequence) Snapshot() Snapshot {
 	return Snapshot{
-		Tokens: s.Tokens(), Logged: slices.Clip(s.logged), Reason: s.reason, Read: min(s.done, s.prompt), prompt: slices.Clip(s.echoed), text: s.text.Text, stops: s.text.Stops, stop: s.text.Stop,
+		Tokens: s.Tokens(), Logged: slices.Clip(s.logged), Reason: s.reason, Read: min(s.done, s.prompt), prompt: slices.Clip(s.echoed), text: s.text.text, stops: s.text.stops, stop: s.text.stop,
 	}
 }
 
@@ -53,7 +51,7 @@ func (r *Reader) Next(s *Snapshot) (d Delta, ok bool) {
 	}
 	n := len(s.text)
 	if s.Reason == "" {
-		n = max(r.bytes, stop.Settled(s.text, s.stops))
+		n = max(r.bytes, settled(s.text, s.stops))
 	}
 	d = Delta{Tokens: slices.Clip(s.Tokens[r.tokens:]), Logged: slices.Clip(s.Logged[min(r.tokens, len(s.Logged)):]), Text: s.text[r.bytes:n], Reason: s.Reason}
 	if r.tokens == 0 && len(s.Tokens) > 0 {

@@ -1,10 +1,5 @@
 package infer
 
-import "talf/infer/stop"
-
-// A Detokenizer turns tokens into text as they arrive.
-type Detokenizer = stop.Detokenizer
-
 // A Request says what to decode and how.
 type Request struct {
 	Prompt    []int32

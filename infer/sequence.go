@@ -7,10 +7,7 @@ import (
 	"time"
 
 	"talf/compute"
-	"talf/infer/counts"
-	"talf/infer/panics"
 	"talf/infer/prefix"
-	"talf/infer/stop"
 	"talf/model"
 	"talf/tree"
 )
@@ -30,7 +27,7 @@ type Sequence struct {
 	out                bool         // it holds nothing in the target and its source, and has to begin again
 	reason             Reason
 	err                error
-	text               stop.Stream
+	text               textStream
 	stats              Stats
 	opened             time.Time
 	draft              *sequential
@@ -77,13 +74,6 @@ type kind struct {
 	known bool // false in the zero value, which is no kind
 }
 
-// What one sequence did.
-type (
-	Stats   = counts.Stats
-	Summary = counts.Summary
-	Rate    = counts.Rate
-)
-
 // Tokens returns the output so far. The slice belongs to the sequence; its contents do not
 // change in later rounds.
 func (s *Sequence) Tokens() []int32 { return slices.Clip(s.tokens[s.prompt:]) }
@@ -93,7 +83,7 @@ func (s *Sequence) Prompt() []int32 { return slices.Clip(s.tokens[:s.prompt]) }
 
 // Text returns the text of the output without the stop string. It is empty without
 // Detok.
-func (s *Sequence) Text() string { return s.text.Text }
+func (s *Sequence) Text() string { return s.text.text }
 
 // Done reports whether the sequence has ended, and why.
 func (s *Sequence) Done() (Reason, bool) { return s.reason, s.reason != "" }
@@ -370,12 +360,12 @@ func (s *Sequence) keep(e *Engine, p Proposal, v Verdict, rows Rows, tokens []in
 		s.scores.begin(rows, p.Tree, tokens[:len(tokens):len(tokens)])
 		if s.done >= s.seen && !s.sits {
 			if err := s.callObserve(&p, v); err != nil {
-				s.fail(panics.Named("observe", err))
+				s.fail(named("observe", err))
 			}
 		}
 		if s.req.Source != nil {
 			if err := s.callTake(&p, v); err != nil {
-				s.fail(panics.Named("commit to the draft source", err))
+				s.fail(named("commit to the draft source", err))
 			}
 		}
 		if s.bids {
@@ -383,7 +373,7 @@ func (s *Sequence) keep(e *Engine, p Proposal, v Verdict, rows Rows, tokens []in
 		}
 	}
 	if err := e.commit(s.id, v.Path); err != nil {
-		s.fail(panics.Named(fmt.Sprintf("commit %d nodes", len(v.Path)), err))
+		s.fail(named(fmt.Sprintf("commit %d nodes", len(v.Path)), err))
 	}
 }
 
@@ -435,7 +425,7 @@ func (s *Sequence) finishRound(e *Engine, rows Rows) {
 	}
 	kept := len(s.tokens) - first
 	s.bid.Tokens = s.tokens[first:len(s.tokens):len(s.tokens)]
-	s.stats.Round(s.prop.Tree, s.prop.LiveNodes(), v.Path, kept)
+	s.stats.round(s.prop.Tree, s.prop.LiveNodes(), v.Path, kept)
 	s.log(rows, v.Path, s.tokens[first:])
 	var untraced error
 	if s.req.Trace != nil {
@@ -456,7 +446,7 @@ func (s *Sequence) finishRound(e *Engine, rows Rows) {
 	s.done += kept
 	s.seen = s.done
 	if untraced != nil {
-		s.fail(panics.Named("trace", untraced))
+		s.fail(named("trace", untraced))
 		return
 	}
 	s.reason = reason

@@ -7,7 +7,6 @@ import (
 	"slices"
 	"time"
 
-	"talf/infer/share"
 	"talf/model"
 )
 
@@ -149,19 +148,19 @@ func (e *Engine) fill(seqs []*Sequence) {
 		switch {
 		case s.reason != "" || s.out:
 		case s.prefilling():
-			e.prompts = append(e.prompts, share.Part{Left: min(s.Pending(), e.Config.PrefillChunk)})
+			e.prompts = append(e.prompts, rowsPart{left: min(s.Pending(), e.Config.PrefillChunk)})
 		default:
 			trees += s.prop.Tree.Len()
 		}
 	}
-	share.Rows(e.prompts, e.promptRows(trees))
+	shareRows(e.prompts, e.promptRows(trees))
 	next := 0
 	for _, s := range seqs {
 		switch {
 		case s.reason != "" || s.out:
 			continue
 		case s.prefilling():
-			n := e.prompts[next].Rows
+			n := e.prompts[next].rows
 			if next++; n == 0 {
 				continue
 			}

@@ -1,5 +1,4 @@
-// Package counts counts what decoding one sequence did: tokens, passes, drafts, and what became of them.
-package counts
+package infer
 
 import (
 	"time"
@@ -111,9 +110,9 @@ func (s *Stats) Add(o *Stats) {
 	s.Decode += o.Decode
 }
 
-// Round counts one verdict on a tree of which the first live nodes may be accepted. kept is the number of emitted tokens, and
+// round counts one verdict on a tree of which the first live nodes may be accepted. kept is the number of emitted tokens, and
 // path[:kept] is what the target keeps.
-func (s *Stats) Round(t *tree.Tree, live int, path []int, kept int) {
+func (s *Stats) round(t *tree.Tree, live int, path []int, kept int) {
 	s.Passes++
 	s.Tokens += kept
 	s.Drafted += t.Len() - 1

@@ -1,4 +1,4 @@
-package share
+package infer
 
 import (
 	"testing"
@@ -12,31 +12,31 @@ func TestRowsAreSharedWhole(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		lefts := rapid.SliceOfN(rapid.IntRange(1, 300), 0, 20).Draw(t, "left")
 		rows := rapid.IntRange(0, 600).Draw(t, "rows")
-		var ps []Part
+		var ps []rowsPart
 		all, shortest := 0, 0
 		for i, n := range lefts {
-			ps = append(ps, Part{Left: n})
+			ps = append(ps, rowsPart{left: n})
 			if all += n; n < lefts[shortest] {
 				shortest = i
 			}
 		}
-		Rows(ps, rows)
+		shareRows(ps, rows)
 		given := 0
 		for i, p := range ps {
-			if p.Rows < 0 || p.Rows > p.Left {
-				t.Fatalf("prompt %d gets %d rows, it can use %d", i, p.Rows, p.Left)
+			if p.rows < 0 || p.rows > p.left {
+				t.Fatalf("prompt %d gets %d rows, it can use %d", i, p.rows, p.left)
 			}
-			given += p.Rows
+			given += p.rows
 		}
 		if want := min(rows, all); given != want {
 			t.Fatalf("%d of %d rows are given to prompts of %v", given, rows, lefts)
 		}
 		if len(ps) > 0 && rows > 0 {
-			if p := ps[shortest]; p.Rows < min(p.Left, (rows+3)/4) {
-				t.Fatalf("the shortest of %v gets %d of %d rows", lefts, p.Rows, rows)
+			if p := ps[shortest]; p.rows < min(p.left, (rows+3)/4) {
+				t.Fatalf("the shortest of %v gets %d of %d rows", lefts, p.rows, rows)
 			}
-			if p := ps[0]; p.Rows < min(p.Left, rows-(rows+3)/4) {
-				t.Fatalf("the first of %v gets %d of %d rows", lefts, p.Rows, rows)
+			if p := ps[0]; p.rows < min(p.left, rows-(rows+3)/4) {
+				t.Fatalf("the first of %v gets %d of %d rows", lefts, p.rows, rows)
 			}
 		}
 	})
