@@ -163,7 +163,7 @@ func (q *sourceAsks) further() bool {
 }
 
 // drawn reports whether the round's draft is drawn at random, so that it has a say in the output.
-func (s *Sequence) drawn() bool { return s.prop.Choice() != Chosen }
+func (r *round) drawn() bool { return r.prop.Choice() != Chosen }
 
 // makeRoomIn leaves a sequence out of a pass for which q's source has no room, as makeRoom does for the target's. It reports
 // false if that is no help.

@@ -67,6 +67,19 @@ type Bid struct {
 	Skip int
 }
 
+// bidding is what a controller decides about a sequence.
+type bidding struct {
+	bid        Bid
+	bids       bool      // it decides in this round
+	sits       bool      // the drafter sits this round out
+	missed     int       // tokens of such rounds, of which the drafter has not been told,
+	missedFrom int       // and the place of the root of the first
+	asleep     tree.Tree // these tokens
+	trimmed    tree.Tree // what the controller leaves of the draft
+	trimmedV   []float64 // LogV of it
+	at         []int     // by node of the draft: where it is in trimmed
+}
+
 // controls reports whether the engine's controller decides for s.
 func (e *Engine) controls(s *Sequence) bool {
 	return e.Control != nil && s.req.Drafter != nil && (s.traits.Control == Always || s.traits.Control == WhenShared && e.Config.Shared)

@@ -105,7 +105,8 @@ func (e *Engine) Open(req Request) (*Sequence, error) {
 		req.Source = nil
 	}
 	e.next++
-	s := &Sequence{id: e.next, req: req, prompt: len(req.Prompt), maxLen: shape.MaxLen, turn: shape.Switch, opened: e.now()}
+	s := &Sequence{id: e.next, asked: asked{req: req, prompt: len(req.Prompt), maxLen: shape.MaxLen, turn: shape.Switch}}
+	s.opened = e.now()
 	most := min(req.MaxTokens, shape.MaxLen-len(req.Prompt))
 	s.tokens = append(make([]int32, 0, len(req.Prompt)+most+e.Config.MaxNodes), req.Prompt...)
 	s.eos = req.EOS

@@ -44,7 +44,7 @@ func (s *Sequence) logChunk(rows Rows) {
 		s.fail(err)
 		return
 	}
-	for n, id := range s.tokens[s.done+1 : s.done+1+s.chain.Len()] {
+	for n, id := range s.tokens[s.done+1 : s.done+1+s.chunk.Len()] {
 		s.echoed = append(s.echoed, s.logRow(rows, n, id))
 	}
 }

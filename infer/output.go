@@ -2,7 +2,37 @@ package infer
 
 import (
 	"slices"
+	"time"
 )
+
+// output is what a sequence has put out.
+type output struct {
+	text   textStream
+	logged []Logged  // of the output, if asked for
+	echoed []Logged  // of the prompt but its first token, as far as it has run, if asked for
+	row    []float32 // a row of logits
+	reason Reason    // why it has ended, if it has
+	err    error
+	stats  Stats
+	opened time.Time
+}
+
+// Tokens returns the output so far. The slice belongs to the sequence; its contents do not
+// change in later rounds.
+func (s *Sequence) Tokens() []int32 { return slices.Clip(s.tokens[s.prompt:]) }
+
+// Text returns the text of the output without the stop string. It is empty without
+// Detok.
+func (s *Sequence) Text() string { return s.text.text }
+
+// Done reports whether the sequence has ended, and why.
+func (s *Sequence) Done() (Reason, bool) { return s.reason, s.reason != "" }
+
+// Err returns what made the sequence fail, or why it was cancelled.
+func (s *Sequence) Err() error { return s.err }
+
+// Stats returns the counts so far.
+func (s *Sequence) Stats() *Stats { return &s.stats }
 
 // A Delta is what some rounds add to the output. Text lags behind Tokens while a character
 // is incomplete or a stop string may have begun. Tokens may be kept but not changed.

@@ -164,7 +164,7 @@ func (e *Engine) fill(seqs []*Sequence) {
 			if next++; n == 0 {
 				continue
 			}
-			e.jobs = append(e.jobs, s.chunk(n))
+			e.jobs = append(e.jobs, s.nextChunk(n))
 		default:
 			e.jobs = append(e.jobs, Job{ID: s.id, Tree: s.prop.Tree, Want: model.WantAll, Draws: s.wishes(e)})
 		}
@@ -231,7 +231,7 @@ func (e *Engine) makeRoom(seqs []*Sequence, full error, pass *Pass) {
 	}
 	if n := e.jobs[0].Tree.Len(); n > 1 {
 		if first.prefilling() {
-			e.jobs[0] = first.chunk(n / 2)
+			e.jobs[0] = first.nextChunk(n / 2)
 		} else {
 			first.plain(full)
 			e.jobs[0].Tree, e.jobs[0].Draws = first.prop.Tree, first.wishes(e)
