@@ -29,14 +29,15 @@ func (e *Engine) asksOf(src Source) *sourceAsks {
 	return &e.sources[len(e.sources)-1]
 }
 
-// What sources read that nobody asks about.
+// Bounds on what sources read of sequences that ask for nothing.
 const (
 	lag       = 64   // committed tokens that may wait; a pass for fewer is not worth it
-	readChunk = 256  // that one sequence reads in a pass, so that nobody waits for more
+	readChunk = 256  // that one sequence reads in a pass, which bounds how long the others wait
 	waitMost  = 4096 // that may wait while drafts of their sequence do not pay: a head keeps the hidden states of as many
 )
 
-// readAhead lists what the sources are to read of sequences that ask nothing. Where a controller decides that, there is nothing but what exceeds a bound.
+// readAhead lists what the sources are to read of sequences that ask for nothing. Where a controller decides
+// that, only a backlog of waitMost tokens is read without it.
 func (e *Engine) readAhead(seqs []*Sequence) {
 	room := e.Config.PrefillChunk
 	for _, s := range seqs {
@@ -93,8 +94,8 @@ func (q *sourceAsks) size() (n int) {
 	return n
 }
 
-// backlog returns how many committed tokens of a sequence its source is still to read. A source that panics does so again in the pass
-// that follows.
+// backlog returns how many committed tokens of a sequence its source is still to read. A panic is ignored
+// here, since it recurs in the pass that follows.
 func (s *Sequence) backlog() (n int) {
 	defer func() { _ = recover() }()
 	return s.req.Source.Backlog(s.id)
@@ -140,7 +141,8 @@ func (e *Engine) ask(ctx context.Context, q *sourceAsks, seqs []*Sequence, pass 
 			if !q.further() {
 				continue
 			}
-			// What ran in this round is gone. Trees that are drawn at random begin again, with the same numbers.
+			// What ran in this round is lost. Trees drawn at random are grown again, from the same random
+			// numbers.
 			for _, s := range q.owners {
 				if s.drawn() {
 					s.beginRound(s.mostNodes(e.Config.MaxNodes))
@@ -157,12 +159,12 @@ func (e *Engine) ask(ctx context.Context, q *sourceAsks, seqs []*Sequence, pass 
 	}
 }
 
-// further reports whether an ask is about a tree that has grown already.
+// further reports whether an ask is beyond the first of its round.
 func (q *sourceAsks) further() bool {
 	return slices.ContainsFunc(q.asks, func(a Ask) bool { return a.From > 0 })
 }
 
-// drawn reports whether the round's draft is drawn at random, so that it has a say in the output.
+// drawn reports whether the round's draft is drawn at random, so that the output depends on it.
 func (r *round) drawn() bool { return r.prop.Choice() != Chosen }
 
 // makeRoomIn leaves a sequence out of a pass for which q's source has no room, as makeRoom does for the target's. It reports
@@ -184,7 +186,8 @@ func (e *Engine) makeRoomIn(q *sourceAsks, seqs []*Sequence, full error, pass *P
 			}
 		}
 	}
-	// For one that is drawn at random another begins again later, or itself if it has the lowest rank.
+	// A tree drawn at random cannot be left out. The sequence of the lowest rank is preempted for it, which
+	// may be its own.
 	if !slices.ContainsFunc(q.owners, (*Sequence).drawn) {
 		return false
 	}

@@ -12,11 +12,13 @@ import (
 // scored. The engine calls it in the order of its methods, Ask once for each pass of a source. A round that fails begins again. The output does
 // not depend on it.
 type Controller interface {
-	// Begin begins a round of so many sequences, of which the bids' are controlled and are not sitting it out. It sets Most and Least.
+	// Begin begins a round of the given number of sequences. The bids are of those that are controlled and do
+	// not skip the round; it sets their Most and Least.
 	Begin(bids []*Bid, sequences int)
-	// Ask sets Go and Read of those who ask a source for a pass.
+	// Ask sets Go and Read of the bids that ask for a pass of a source.
 	Ask(bids []*Bid)
-	// Cut sets the Keep of each bid that has a tree, in a pass of so many rows beside these trees.
+	// Cut sets the Keep of each bid that has a tree; the pass has the given number of rows beside these
+	// trees.
 	Cut(bids []*Bid, rows int)
 	// Learn ends a round. It sets Skip.
 	Learn(bids []*Bid, p *Pass)
@@ -32,7 +34,7 @@ const (
 	Never                     // none: the output depends on the trees, since their children are drawn at random
 )
 
-// A Bid is what a sequence wants of a round. It is the same one in all rounds of the sequence.
+// A Bid is a sequence's part in a round, as a controller sees it. One Bid serves all rounds of a sequence.
 type Bid struct {
 	Method  string
 	Source  Source // nil if there is none
@@ -61,9 +63,9 @@ type Bid struct {
 	Keep   []bool
 
 	Work   time.Duration // of the drafter and of what its source keeps, without passes of the source
-	Tokens []int32       // that the round has put out
-	// Skip is how many rounds the sequence sits out from the next on. They are plain decoding: the drafter is asked and told nothing until
-	// they are over.
+	Tokens []int32       // that the round has emitted
+	// Skip is the number of rounds, from the next on, that are plain decoding: until they are over, the
+	// drafter is neither asked nor told anything.
 	Skip int
 }
 
@@ -71,10 +73,10 @@ type Bid struct {
 type bidding struct {
 	bid        Bid
 	bids       bool      // it decides in this round
-	sits       bool      // the drafter sits this round out
-	missed     int       // tokens of such rounds, of which the drafter has not been told,
+	skips      bool      // the drafter skips this round
+	missed     int       // tokens of skipped rounds, of which the drafter has not been told,
 	missedFrom int       // and the place of the root of the first
-	asleep     tree.Tree // these tokens
+	replayed   tree.Tree // these tokens
 	trimmed    tree.Tree // what the controller leaves of the draft
 	trimmedV   []float64 // LogV of it
 	at         []int     // by node of the draft: where it is in trimmed
@@ -90,14 +92,14 @@ func (e *Engine) bid(seqs []*Sequence) {
 	e.bids = e.bids[:0]
 	rounds := 0
 	for _, s := range seqs {
-		if s.bids, s.sits = false, false; s.reason != "" || s.prefilling() {
+		if s.bids, s.skips = false, false; s.reason != "" || s.prefilling() {
 			continue
 		}
 		if rounds++; !e.controls(s) {
 			continue
 		}
 		b := &s.bid
-		if s.sits = b.Skip > 0; s.sits {
+		if s.skips = b.Skip > 0; s.skips {
 			b.Skip--
 			continue
 		}
@@ -113,7 +115,7 @@ func (e *Engine) bid(seqs []*Sequence) {
 	}
 }
 
-// ration leaves out of a source's pass the sequences that it is not worth its time for: their trees end.
+// ration leaves sequences out of a source's pass if it is not worth its time for them: their trees end.
 func (e *Engine) ration(q *sourceAsks) {
 	e.asking = e.asking[:0]
 	for i, s := range q.owners {
@@ -144,7 +146,7 @@ func (e *Engine) ration(q *sourceAsks) {
 	q.asks, q.owners, q.backlog = q.asks[:stay], q.owners[:stay], q.backlog[:stay]
 }
 
-// stop ends a tree that has asked for more than it gets. It reports false if the drafter cannot.
+// stop ends a tree whose drafter asks for rows that it does not get. It reports false if the drafter cannot.
 func (s *Sequence) stop() bool {
 	switch {
 	case s.traits.Finish != nil:
@@ -162,7 +164,8 @@ func (s *Sequence) stop() bool {
 	return true
 }
 
-// spared is why a round that the controller does not give a draft has none. A drafter that leaves that to controllers did not want one.
+// spared returns why a round has no draft if the controller grants none: nil for drafters that leave the
+// decision to it.
 func (s *Sequence) spared() error {
 	if s.traits.Control == Always {
 		return nil
@@ -179,7 +182,7 @@ func (s *Sequence) offer() {
 	}
 }
 
-// cut leaves of the trees what the controller keeps.
+// cut trims the trees to what the controller keeps.
 func (e *Engine) cut(seqs []*Sequence) {
 	e.asking = e.asking[:0]
 	rows := 0
@@ -246,7 +249,7 @@ func (e *Engine) learn(seqs []*Sequence) {
 	e.Control.Learn(e.asking, &e.pass)
 }
 
-// missed counts tokens of a round that the sequence has sat out, of which its drafter has not been told.
+// miss counts tokens of a round that the drafter skips, of which it is told later.
 func (s *Sequence) miss(kept int) {
 	if s.missed == 0 {
 		s.missedFrom = len(s.tokens) - kept - 1
@@ -254,17 +257,17 @@ func (s *Sequence) miss(kept int) {
 	s.missed += kept
 }
 
-// wake tells the drafter of the rounds that it sat out, as one chain whose rows are gone.
-func (s *Sequence) wake() error {
+// replay tells the drafter of the rounds that it skipped, as one chain whose rows no longer exist.
+func (s *Sequence) replay() error {
 	for s.missed > 0 {
 		n, from := min(s.missed, tree.MaxNodes), s.missedFrom
 		s.missed, s.missedFrom = s.missed-n, from+n
-		s.asleep.Reset(s.tokens[from], n)
+		s.replayed.Reset(s.tokens[from], n)
 		s.path = append(s.path[:0], 0)
 		for i := 1; i < n; i++ {
-			s.path = append(s.path, s.asleep.Add(i-1, s.tokens[from+i]))
+			s.path = append(s.path, s.replayed.Add(i-1, s.tokens[from+i]))
 		}
-		p := Proposal{Tree: &s.asleep, Pos: from, MaxNodes: n}
+		p := Proposal{Tree: &s.replayed, Pos: from, MaxNodes: n}
 		if err := s.req.Drafter.Observe(p, Verdict{Path: s.path, Next: s.tokens[from+n]}, gone{}); err != nil {
 			return err
 		}
@@ -272,7 +275,7 @@ func (s *Sequence) wake() error {
 	return nil
 }
 
-// gone are the scores of rounds whose rows are not there any more.
+// gone are the scores of rounds whose rows no longer exist.
 type gone struct{}
 
 func (gone) Argmax(int) int32                   { return 0 }

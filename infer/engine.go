@@ -153,9 +153,9 @@ func (e *Engine) Open(req Request) (*Sequence, error) {
 	return s, nil
 }
 
-// Preempt gives back what s holds in the target and its source. The next Step that s is part of
-// begins to compute it again; the output, the drafter and the random numbers go on as if nothing
-// had happened. Preempt may be called whenever Cancel may.
+// Preempt gives back what s holds in the target and its source. The next Step that s is part of computes it
+// again; the output, the drafter and the random numbers continue as if nothing had happened. Preempt may be
+// called whenever Cancel may.
 func (e *Engine) Preempt(s *Sequence) {
 	if s.out || s.closed || s.reason != "" {
 		return
@@ -165,8 +165,7 @@ func (e *Engine) Preempt(s *Sequence) {
 	e.release(s)
 }
 
-// open gives s its place in the target and its source, after what kept prefixes have of its
-// tokens.
+// open opens s in the target and its source, behind the longest prefix that both have kept.
 func (e *Engine) open(s *Sequence) error {
 	if err := e.brokenErr(s.req.Source); err != nil {
 		s.disableDrafting(err)
@@ -233,7 +232,8 @@ func (e *Engine) release(s *Sequence) {
 	}
 }
 
-// now returns the time. A round asks for it a dozen times, and time.Now would read the calendar each time, too.
+// now returns the time. A round reads it a dozen times, and a difference of monotonic times is cheaper than
+// time.Now, which reads the wall clock as well.
 func (e *Engine) now() time.Time {
 	if e.Clock != nil {
 		return e.Clock()
@@ -247,8 +247,8 @@ func (e *Engine) now() time.Time {
 // Generate decodes one request until it ends. After an error the sequence has the tokens decoded
 // so far. The sequence's reason is Cancelled if ctx ended, otherwise Failed.
 //
-// It is the plainest way to use an engine, for tests and tools. Package infer/loop serves any
-// number of requests.
+// It is the simplest way to use an engine, for tests and tools. Package infer/loop serves any number of
+// requests.
 func (e *Engine) Generate(ctx context.Context, req Request) (*Sequence, error) {
 	return e.Stream(ctx, req, nil)
 }

@@ -33,7 +33,7 @@ func callDetok(f func() Detokenizer) (d Detokenizer, err error) {
 
 func (s *Sequence) callGrow(rows []Row) (err error) {
 	defer catch("draft", &err)
-	if err := s.wake(); err != nil {
+	if err := s.replay(); err != nil {
 		return named("observe", err)
 	}
 	ask, err := s.req.Drafter.Grow(&s.prop, rows, s.draft)
@@ -85,7 +85,7 @@ func (s *Sequence) callVerify() (v Verdict, err error) {
 
 func (s *Sequence) callObserve(p *Proposal, v Verdict) (err error) {
 	defer catch("observe", &err)
-	if err := s.wake(); err != nil {
+	if err := s.replay(); err != nil {
 		return err
 	}
 	return s.req.Drafter.Observe(*p, v, &s.scores)
@@ -98,7 +98,7 @@ func (s *Sequence) callTrace(r Round) (err error) {
 
 func (s *Sequence) callEnded() (err error) {
 	defer catch("end the drafter", &err)
-	if err := s.wake(); err != nil {
+	if err := s.replay(); err != nil {
 		return err
 	}
 	if s.traits.End != nil {

@@ -29,13 +29,13 @@ func (s *Sequence) Pending() int { return len(s.tokens) - 1 - s.done }
 // next step that it is part of begins to compute all of it again.
 func (s *Sequence) Preempted() bool { return s.out }
 
-// outgrown reports whether what the sequence holds is that of a short text, and its next root makes it a long one.
+// outgrown reports whether the sequence was opened as a short text, and its next root makes it a long one.
 func (s *Sequence) outgrown() bool {
 	return s.turn > 0 && len(s.tokens) > s.turn && !s.owner.Long && !s.out && s.reason == ""
 }
 
-// nextChunk builds the next part of the prompt as a chain. What the drafter has observed already, in
-// a sequence that was preempted, is not in one chunk with what it has not.
+// nextChunk builds the next part of the prompt as a chain. After a preemption, tokens that the drafter has
+// observed never share a chunk with tokens that it has not.
 func (s *Sequence) nextChunk(most int) Job {
 	n := min(most, s.Pending())
 	want := s.want

@@ -229,9 +229,10 @@ type Drafter interface {
 	// interrupted, and then with the rows of the nodes it asked for, until it asks for none. It
 	// draws only from c.
 	Grow(p *Proposal, rows []Row, c Chance) (ask []int, err error)
-	// Observe reports the verdict on a scored tree: of rounds, and of the chunks of the prompt
-	// as chains. Scores of a prompt chunk can be read only if the drafter harvests. Rounds that a controller made it sit out come
-	// as one chain with a MaxDepth of 0, before its next call or when it is closed; their rows are gone.
+	// Observe reports the verdict on a scored tree: of rounds, and of the chunks of the prompt as chains.
+	// Scores of a prompt chunk can be read only if the drafter harvests. Rounds that a controller made it
+	// skip come as one chain with a MaxDepth of 0, before its next call or when it is closed; their rows no
+	// longer exist.
 	Observe(p Proposal, v Verdict, s Scores) error
 	// Traits says what else the drafter does; it always returns the same. The engine calls it
 	// once for every sequence, before Start.

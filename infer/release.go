@@ -2,8 +2,9 @@ package infer
 
 import "slices"
 
-// ReleaseKV gives back the memory that the pools of the target and of the sources hold for later
-// passes, as far as they are KVReleasers; the next pass takes it again. It is for a server that has nothing to do, and may be called whenever Cancel may.
+// ReleaseKV gives back the memory that the pools of the target and of the sources hold for later passes, as
+// far as they are KVReleasers; the next pass takes it again. It is for an idle server, and may be called
+// whenever Cancel may.
 func (e *Engine) ReleaseKV() {
 	if r := e.Target.Abilities().Release; r != nil {
 		r.ReleaseKV()

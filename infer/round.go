@@ -78,7 +78,7 @@ func (s *Sequence) beginRound(maxNodes int) {
 	if s.req.Drafter == nil || depth < 1 || maxNodes < 2 {
 		return
 	}
-	if s.sits || s.bids && s.bid.Most == 1 {
+	if s.skips || s.bids && s.bid.Most == 1 {
 		s.plainly = s.spared()
 		return
 	}

@@ -18,10 +18,10 @@ type Pass struct {
 	Passes  int // of sources, for which all sequences wait
 	Draft   time.Duration
 	Verify  time.Duration
-	Took    time.Duration // all of the step
+	Took    time.Duration // the whole step
 	Delayed int           // sequences whose prompts had to wait because the KV pool was full
 	Dropped int           // sequences preempted
-	Tokens  int           // put out
+	Tokens  int           // emitted
 	Drafted int           // trees with more than their root
 	Drafts  []DraftPass   // of sources, valid until the next step
 }
@@ -42,15 +42,15 @@ func (e *Engine) LastPass() Pass { return e.pass }
 // a single sequence ends only that one, with its Err. The set of sequences may change from call
 // to call: none depends on which others are in it.
 //
-// Their order is their rank. If the KV pool is full, the last of them make room: prompts wait,
-// rounds go without drafts, and at last sequences are preempted, which Preempted reports. Step
-// computes them again when it is given them again. The first sequence always makes progress; if
-// the pool is too small for it alone, it fails with an error that wraps model.ErrKVFull.
+// Their order is their rank. If the KV pool is full, the last of them make room: first prompts wait, then
+// rounds run without drafts, and finally sequences are preempted, which Preempted reports. The next Step that
+// is given a preempted sequence computes it again. The first sequence always makes progress; if the pool is
+// too small for it alone, it fails with an error that wraps model.ErrKVFull.
 //
-// A panic of a request's own parts is a failure of its sequence, with a *PanicError. If a pass
-// of a source fails, the sequences that asked it go through this round without drafts, which
-// Undrafted reports; after a panic in it they go on without for good. A panic of the target is
-// an error of Step that wraps a *PanicError, after which the engine must not be used.
+// A panic of a request's own parts is a failure of its sequence, with a *PanicError. If a pass of a source
+// fails, the sequences that asked it run this round without drafts, which Undrafted reports; after a panic in
+// it they never draft again. A panic of the target is an error of Step that wraps a *PanicError, after which
+// the engine must not be used.
 func (e *Engine) Step(ctx context.Context, seqs []*Sequence) error {
 	begin := e.now()
 	e.pass = Pass{}
@@ -124,7 +124,7 @@ func (e *Engine) Step(ctx context.Context, seqs []*Sequence) error {
 	return nil
 }
 
-// reopen gives preempted sequences their places back, and has those read again that have become long texts.
+// reopen opens preempted sequences again, and starts those again that have become long texts (Shape.Switch).
 func (e *Engine) reopen(seqs []*Sequence) {
 	for _, s := range seqs {
 		if s.outgrown() {
@@ -139,8 +139,7 @@ func (e *Engine) reopen(seqs []*Sequence) {
 	}
 }
 
-// fill makes the jobs of a pass: the trees of rounds, and chunks of prompts in what rows are
-// left.
+// fill makes the jobs of a pass: the trees of rounds, and chunks of prompts in the rows that are left.
 func (e *Engine) fill(seqs []*Sequence) {
 	e.jobs, e.owners, e.prompts = e.jobs[:0], e.owners[:0], e.prompts[:0]
 	trees := 0
@@ -179,7 +178,7 @@ func (e *Engine) rows() (n int) {
 	return n
 }
 
-// releaseEnded gives back what a sequence holds that has ended and is not closed yet: for nobody. It reports false if there is none.
+// releaseEnded releases a sequence that has ended and is not closed yet. It reports false if there is none.
 func (e *Engine) releaseEnded(seqs []*Sequence) bool {
 	for _, s := range seqs {
 		if s.reason != "" && !s.out && !s.closed {
@@ -199,7 +198,7 @@ func (e *Engine) makeRoom(seqs []*Sequence, full error, pass *Pass) {
 	if e.releaseEnded(seqs) {
 		return
 	}
-	// A prompt waits. What it holds already it keeps.
+	// First a prompt waits. It keeps what it holds.
 	for i := len(e.owners) - 1; i > 0; i-- {
 		if e.owners[i].prefilling() {
 			drop(i)
@@ -207,8 +206,8 @@ func (e *Engine) makeRoom(seqs []*Sequence, full error, pass *Pass) {
 			return
 		}
 	}
-	// A round goes without drafts. A tree that was drawn at random has a say in the output of a
-	// sampled text, which is to be the same with every pool that can hold it.
+	// Then a round runs without drafts, unless its tree was drawn at random: a sampled output depends on such
+	// a tree, and must not depend on the size of the pool.
 	for i := len(e.owners) - 1; i >= 0; i-- {
 		if s := e.owners[i]; !s.prefilling() && s.prop.Tree.Len() > 1 && !s.drawn() {
 			s.plain(full)
@@ -216,7 +215,7 @@ func (e *Engine) makeRoom(seqs []*Sequence, full error, pass *Pass) {
 			return
 		}
 	}
-	// A sequence begins again later.
+	// Then a sequence is preempted.
 	first := e.owners[0]
 	for _, s := range slices.Backward(seqs) {
 		if s == first || s.reason != "" || s.out {
@@ -312,7 +311,7 @@ func (e *Engine) draftAll(ctx context.Context, seqs []*Sequence, pass *Pass) (sp
 	return spent, nil
 }
 
-// draftPass runs a pass of a source and gives its rows to those who asked.
+// draftPass runs a pass of a source and hands its rows to the sequences that asked.
 func (e *Engine) draftPass(ctx context.Context, q *sourceAsks, seqs []*Sequence, pass *Pass) (took time.Duration, err error) {
 	size, start := q.size(), e.now()
 	rows, err := e.ask(ctx, q, seqs, pass)

@@ -66,7 +66,7 @@ func (s *Sequence) finishRound(e *Engine, rows Rows) {
 		}
 	}
 	v.Path, v.Next = v.Path[:kept], s.tokens[len(s.tokens)-1]
-	if s.keep(e, s.prop, v, rows, s.tokens[:first]); s.sits && s.req.Drafter != nil {
+	if s.keep(e, s.prop, v, rows, s.tokens[:first]); s.skips && s.req.Drafter != nil {
 		s.miss(kept)
 	}
 	if s.reason != "" {
@@ -98,7 +98,7 @@ func (s *Sequence) keep(e *Engine, p Proposal, v Verdict, rows Rows, tokens []in
 		// The drafter may ask for rows off the path. Their context must not overwrite the
 		// tokens that follow.
 		s.scores.begin(rows, p.Tree, tokens[:len(tokens):len(tokens)])
-		if s.done >= s.seen && !s.sits {
+		if s.done >= s.seen && !s.skips {
 			if err := s.callObserve(&p, v); err != nil {
 				s.fail(named("observe", err))
 			}

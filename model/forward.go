@@ -78,8 +78,8 @@ type activations struct {
 // no node of the batch counts as run. If the KV pool has too few blocks, it fails with
 // an ErrKVFull before it has done anything.
 //
-// On a device that runs operations as they are queued, Forward looks at ctx between them, and the
-// device within them, so that it returns soon after ctx ends. On others Sync does.
+// On a device that runs operations as they are queued, Forward checks ctx between them, and the device within
+// them, so that it returns soon after ctx ends. On others Sync checks it.
 //
 // The bits of a token's results depend only on its own sequence and path: not on the
 // other segments, on how rows are divided into passes and blocks, or on slots.
@@ -275,7 +275,7 @@ func (m *Model) cut(batch []Segment, rows int) {
 		}
 		for k, slot := range a.slot {
 			spans := a.spans[first:]
-			if k > 0 { // those of other groups differ in where things are
+			if k > 0 { // those of other groups differ in blocks and slots
 				spans = m.spansOf(k, a.spans[first:first+len(a.owners)])
 			}
 			a.steps = append(a.steps, compute.Step{
@@ -301,7 +301,7 @@ func (m *Model) spansOf(group int, spans []compute.Span) []compute.Span {
 func (m *Model) runAll(ctx context.Context, o *Output, rows int) bool {
 	a := &m.act
 	if m.can.Replay != nil {
-		ctx = context.Background() // nothing has run yet: Sync looks
+		ctx = context.Background() // nothing has run yet: Sync checks ctx
 	}
 	r, groups := 0, m.groups()
 	for i := 0; i < len(a.steps); i += groups {
@@ -343,9 +343,9 @@ func (m *Model) runAll(ctx context.Context, o *Output, rows int) bool {
 	return true
 }
 
-// run computes the hidden states of one step, given for every group of layers: the rows of the pass from r on. It reports false
-// if ctx ended before that was done. It looks several times in a layer, since a product over many
-// rows of a large model may take a second.
+// run computes the hidden states of one step, given for every group of layers: the rows of the pass from r
+// on. It reports false if ctx ended before that was done. It checks several times in a layer, since a product
+// over many rows of a large model may take a second.
 func (m *Model) run(ctx context.Context, steps []compute.Step, r int, o *Output, whole bool) bool {
 	a, q, n := &m.act, m.q, steps[0].Rows
 	m.rec.Step(len(steps[0].Spans))

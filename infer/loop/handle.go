@@ -130,9 +130,9 @@ func (h *Handle) poll() (d infer.Delta, ok, ended bool) {
 	return d, ok, s.Reason != ""
 }
 
-// Next returns what the request has put out since the last call, and waits until there is
-// something. Rounds that the reader was too slow for come as one delta. The last one has the
-// reason for the end; after it the error is io.EOF. Somebody has to run the loop.
+// Next returns what the request has emitted since the last call, and waits until there is something. Rounds
+// that the reader was too slow for come as one delta. The last one has the reason for the end; after it the
+// error is io.EOF. Some goroutine has to run the loop.
 func (h *Handle) Next(ctx context.Context) (infer.Delta, error) {
 	for {
 		d, ok, ended := h.poll()
@@ -204,8 +204,8 @@ func (h *Handle) Result() (*infer.Sequence, error) {
 	return h.seq, h.err
 }
 
-// Times say when a request came, was admitted for the first time, put out its first token and
-// its last so far. They are zero for what has not happened.
+// Times say when a request came, was admitted for the first time, emitted its first token and its last so
+// far. They are zero for what has not happened.
 type Times struct{ Submitted, Admitted, First, Last time.Time }
 
 // Times returns h's.

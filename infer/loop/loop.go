@@ -1,14 +1,14 @@
 // Package loop serves any number of requests with one engine: continuous batching.
 //
-// An engine, its target and its sources belong to one goroutine at a time. A Loop is what makes
-// that so: requests are submitted, cancelled and read from any goroutine, and whoever owns the
-// loop admits them, runs the passes that they share, and publishes what they put out. No reader
-// is called from within a pass, and none can hold one up: a Handle keeps the output so far, so
-// that a slow reader loses nothing and costs only the text of its own request.
+// An engine, its target and its sources belong to one goroutine at a time. A Loop ensures that: requests are
+// submitted, cancelled and read from any goroutine, and whoever owns the loop admits them, runs the passes
+// that they share, and publishes what they emit. No reader is called from within a pass, and none can delay
+// one: a Handle keeps the output so far, so that a slow reader loses nothing and costs only the text of its
+// own request.
 //
-// The owner is the goroutine in Run, as in a server. If there is none, a goroutine that waits for
-// its own request owns the loop until that request ends, and then hands it on: a program with one
-// request decodes it in its own goroutine, without a switch to another in any round.
+// The owner is the goroutine in Run, as in a server. If there is none, a goroutine that waits for its own
+// request owns the loop until that request ends, and then passes it on: a program with one request decodes it
+// in its own goroutine, without switching goroutines in any round.
 //
 // What ends one request (its context, its deadline, a panic of its parts, numbers that are not
 // finite, too little memory) ends no other, and the output of a request does not depend on which
@@ -42,9 +42,9 @@ var (
 type Config struct {
 	MaxRunning int // sequences that share a pass
 	MaxQueue   int // requests that wait for their first pass
-	// Stretch bounds what prompts cost those who are being answered: a pass that reads prompts
-	// takes at most about so many times as long as one that does not. 0 sets no bound. The costs
-	// are measured as passes run. Output never depends on it.
+	// Stretch bounds how much prompts delay running answers: a pass that reads prompts takes at most about
+	// this many times as long as one that does not. 0 sets no bound. The costs are measured as passes run.
+	// Output never depends on it.
 	Stretch float64
 	// Delay, if not 0, is the longest that such a pass should take, in place of Stretch.
 	Delay time.Duration
@@ -133,9 +133,9 @@ type Options struct {
 	MaxWait time.Duration
 }
 
-// Submit hands in a request. It ends when ctx does, if not before: ctx carries its deadline.
-// A request that could not be answered is refused at once; ErrQueueFull, ErrTooLarge, ErrDraining
-// and ErrClosed say why it is not the request that is wrong.
+// Submit hands in a request. It ends when ctx does, if not before: ctx carries its deadline. A request that
+// could not be answered is refused at once; ErrQueueFull, ErrTooLarge, ErrDraining and ErrClosed are not
+// mistakes in the request.
 func (l *Loop) Submit(ctx context.Context, req infer.Request, opt Options) (*Handle, error) {
 	if err := l.engine.Check(&req); err != nil {
 		return nil, err
@@ -269,8 +269,8 @@ func (l *Loop) why() error {
 	return l.err
 }
 
-// Drain takes no more requests and waits until all have ended, or until ctx has. Somebody has to
-// run the loop.
+// Drain takes no more requests and waits until all have ended, or until ctx has. Some goroutine has to run
+// the loop.
 func (l *Loop) Drain(ctx context.Context) error {
 	l.mu.Lock()
 	if l.drain == nil {

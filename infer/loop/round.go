@@ -315,7 +315,7 @@ func (l *Loop) recovered(err error) bool {
 		return false
 	}
 	if cut {
-		return false // everybody in it was cancelled: they are reaped next
+		return false // all of its requests were cancelled: they are reaped next
 	}
 	if l.failed++; l.failed <= retries {
 		return false

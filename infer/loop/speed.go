@@ -8,10 +8,10 @@ import (
 // A Pace compares decoding as it goes with plain decoding of the same requests. It is zero until there were enough passes.
 type Pace struct {
 	Tau     float64 // tokens of a round
-	Even    float64 // tokens that plain decoding would put out in the time of a round: below it, drafts cost time
+	Even    float64 // tokens that plain decoding would emit in the time of a round: below it, drafts cost time
 	Drafted float64 // share of rounds with a draft
 	Losing  bool    // drafts cost time, and have for a while
-	// Rate is how many tokens a second all requests put out together, and Plain how many without drafts.
+	// Rate is the tokens a second of all requests together, and Plain what they would be without drafts.
 	Rate, Plain float64
 }
 
