@@ -36,9 +36,9 @@ const (
 	chunk = 64
 	// shortest is the smallest number of characters of a question.
 	shortest = 8
-	// fewest is the share of questions that have to be of use: a model that has not learnt to ask writes
-	// anything but a question with an end.
-	fewest = 0.25
+	// fewest is the share of questions that have to have an end: a model that has not learnt to ask does not come to
+	// one. Models of code paste long listings into theirs, so that many have none within Asking.MaxTokens.
+	fewest = 0.1
 	// answering is the share of the time that answers may take of Plan.Hours. The rest is labelling, training and
 	// measuring.
 	answering = 0.2
@@ -131,10 +131,14 @@ func (w *writer) prompts(ctx context.Context, n int) ([]decode.Task, error) {
 			return nil, err
 		}
 		var all []decode.Task
+		ended := 0
 		seen := map[string]bool{}
 		err := inOrder(path, func(a *decode.Answer) {
-			text := strings.TrimSpace(a.Text)
-			if a.Index >= asked || a.Stop != string(infer.EOS) || len([]rune(text)) < shortest || seen[text] {
+			text := question(a)
+			if a.Stop == string(infer.EOS) {
+				ended++
+			}
+			if len([]rune(text)) < shortest || seen[text] {
 				return
 			}
 			seen[text] = true
@@ -147,13 +151,22 @@ func (w *writer) prompts(ctx context.Context, n int) ([]decode.Task, error) {
 		switch {
 		case err != nil:
 			return nil, err
+		case float64(ended) < fewest*float64(asked) || 4*len(all) < asked:
+			return nil, fmt.Errorf("of %d questions that the model asked itself %d have an end, and %d are of use: give prompts with --data", asked, ended, len(all))
 		case len(all) >= n:
 			return all[:n], nil
-		case float64(len(all)) < fewest*float64(asked):
-			return nil, fmt.Errorf("of %d questions that the model asked itself %d are of use: give prompts with --data", asked, len(all))
 		}
 		asked += n - len(all)
 	}
+}
+
+// question returns what a user is taken to say: a question that has no end is cut behind its last whole line.
+func question(a *decode.Answer) string {
+	text := a.Text
+	if a.Stop != string(infer.EOS) {
+		text = text[:strings.LastIndexByte(text, '\n')+1]
+	}
+	return strings.TrimSpace(text)
 }
 
 // fill answers the tasks that have no answer in the file at path yet.
