@@ -87,6 +87,7 @@ var Rules = []Rule{
 	{"infer/prompts", []string{"data/corpus", "infer/decode", "text/chat"}},
 	{"infer/bench", []string{"infer", "infer/loop", "infer/bench/rounds", "infer/constrain", "infer/decode", "infer/draft/...", "infer/verify", "internal/jsonl", "internal/plot", "internal/slab", "internal/table", "model/identity", "model/sample"}},
 	{"infer/bench/benchtest", []string{"compute/cpu", "infer", "infer/bench", "infer/draft/drafttest"}},
+	{"infer/bench/diagnose", []string{"checkpoints", "compute", "infer/bench/heads", "model/..."}},
 	{"infer/bench/load", []string{"internal/plot", "internal/table"}},
 	{"infer/bench/micro", []string{"compute", "compute/cpu", "compute/cpu/kern", "compute/cpu/topology", "internal/plot", "internal/table", "internal/version", "model/...", "tree", "text/tokenizer"}},
 	{"infer/bench/rig", []string{"infer", "infer/bench", "infer/bench/heads", "infer/constrain", "infer/decode", "infer/prompts", "infer/source", "internal/plot", "internal/table", "model/...", "text/..."}},

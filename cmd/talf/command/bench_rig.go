@@ -8,6 +8,7 @@ import (
 
 	"talf/infer/bench"
 	"talf/infer/bench/rig"
+	"talf/infer/decode"
 	"talf/infer/prompts"
 	"talf/internal/cli"
 )
@@ -72,7 +73,8 @@ func (o *rigOptions) checkGiven(cmd *cobra.Command) error {
 // A loadedRig is a rig with the function that closes it.
 type loadedRig struct {
 	*rig.Rig
-	close func()
+	decoder *decode.Decoder
+	close   func()
 }
 
 // openRig loads models, heads and prompts.
@@ -81,8 +83,7 @@ func (a *app) openRig(ctx context.Context, o *rigOptions) (_ *loadedRig, err err
 	if err != nil {
 		return nil, usageError(err)
 	}
-	part, err := prompts.ParseSplit(o.split)
-	if err != nil {
+	if _, err := prompts.ParseSplit(o.split); err != nil {
 		return nil, usageError(err)
 	}
 	o.decode.Method = bench.Baseline
@@ -90,7 +91,7 @@ func (a *app) openRig(ctx context.Context, o *rigOptions) (_ *loadedRig, err err
 	if err != nil {
 		return nil, err
 	}
-	r := &loadedRig{Rig: rig.New(d.parts.Model, d.parts.Tokenizer, d.Decoder)}
+	r := &loadedRig{Rig: rig.New(d.parts.Model, d.parts.Tokenizer, d.Decoder), decoder: d.Decoder}
 	r.close = func() {
 		r.Close()
 		d.close()
@@ -113,20 +114,32 @@ func (a *app) openRig(ctx context.Context, o *rigOptions) (_ *loadedRig, err err
 		}
 		r.AddDraft(n.Name, m, v)
 	}
-	for _, f := range names.Prompts {
-		in, _, err := a.readPrompts(&promptSource{f.Path, o.template, o.chat}, o.decode.model)
+	if err := a.addSets(ctx, r.Rig, o, names.Prompts, o.chat); err != nil {
+		return nil, err
+	}
+	return r, nil
+}
+
+// addSets adds the prompts of files.
+func (a *app) addSets(ctx context.Context, r *rig.Rig, o *rigOptions, files []rig.Named, talk chatOptions) error {
+	part, err := prompts.ParseSplit(o.split)
+	if err != nil {
+		return usageError(err)
+	}
+	for _, f := range files {
+		in, _, err := a.readPrompts(&promptSource{f.Path, o.template, talk}, o.decode.model)
 		if err != nil {
-			return nil, err
+			return err
 		}
 		cut, room, err := r.AddSet(ctx, f.Name, in, rig.Limits{Prompts: o.limit, Tokens: o.promptTokens, Answer: o.decode.MaxTokens, Once: o.once, Split: part})
 		if err != nil {
-			return nil, err
+			return err
 		}
 		if cut > 0 {
 			a.log.Warn("prompts were cut to their ends", "file", f.Path, "prompts", cut, "tokens", room)
 		}
 	}
-	return r, nil
+	return nil
 }
 
 // config returns a run on the rig, without methods.

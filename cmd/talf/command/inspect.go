@@ -23,6 +23,7 @@ func newInspect(a *app) *cobra.Command {
   a safetensors file          its tensors
 
 Inspect data shows training samples with the tokens in the loss marked.
+Inspect head names why a draft head is seldom right.
 Inspect trace draws the trees that generate --trace recorded.`,
 		Example: "  talf inspect path/to/model\n  talf inspect labels --json\n  talf inspect labels/shard-00000.parquet",
 		Args:    cobra.ExactArgs(1),
@@ -35,7 +36,7 @@ Inspect trace draws the trees that generate --trace recorded.`,
 		},
 	}
 	c.Flags().BoolVar(&asJSON, "json", false, "print JSON")
-	c.AddCommand(newInspectSamples(a), newInspectTrace(a), newInspectMetrics(a))
+	c.AddCommand(newInspectSamples(a), newInspectTrace(a), newInspectMetrics(a), newInspectHead(a))
 	return c
 }
 
