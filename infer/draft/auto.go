@@ -16,7 +16,7 @@ func autoMethod() Method {
 }
 
 func openAuto(_ spec.Values, e Env) (Maker, error) {
-	names := []string{"pld", "suffix", "goose:harvest=rounds"}
+	names := []string{"suffix", "goose:harvest=rounds"}
 	if e.Source {
 		names = append(names, "salf")
 	}

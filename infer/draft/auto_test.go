@@ -94,7 +94,7 @@ func (x scene) speeds(t *testing.T, spec string, prompts int) []float64 {
 	return out
 }
 
-// Whatever passes cost and however good the draft is, no prompt is decoded at less than 0.96 of
+// Whatever passes cost and however good the draft is, no prompt is decoded at less than 0.97 of
 // plain decoding's speed, and all together reach at least 0.95 of the best candidate's.
 func TestAutoIsNeverMuchSlowerThanPlainDecodingAndNearTheBest(t *testing.T) {
 	if testing.Short() {
@@ -139,7 +139,7 @@ func TestAutoIsNeverMuchSlowerThanPlainDecodingAndNearTheBest(t *testing.T) {
 			worst = min(worst, plain[i]/got[i])
 		}
 		t.Logf("%-26s %.3f a token, plain %.3f, best %.3f (%s); slowest prompt at %.3f of plain", x.name, mean(got), mean(plain), best, which, worst)
-		if worst < 0.96 {
+		if worst < 0.97 {
 			t.Errorf("%s: a prompt is decoded at %.3f of plain decoding's speed", x.name, worst)
 		}
 		if best/mean(got) < 0.95 {
@@ -161,9 +161,9 @@ func TestAutoChoosesOnABusyMachine(t *testing.T) {
 		{nil, "a good draft", prices{row: 0.05, step: 0.05, node: 0.001, agree: 0.9}, 6, 2.5, true},
 		{nil, "a bad draft", prices{row: 0.1, step: 0.2, node: 0.001, agree: 0.1}, 6, 2.5, true},
 	} {
-		// Both decode under the same noise on average; the sum over prompts distinguishes them.
-		busy := func() func() float64 {
-			rng, load := rand.New(rand.NewPCG(5, 6)), 1.0
+		// Both decode under the same noise on average; sums over prompts and seeds distinguish them.
+		busy := func(seed uint64) func() float64 {
+			rng, load := rand.New(rand.NewPCG(seed, 6)), 1.0
 			return func() float64 {
 				if rng.Float64() < 0.03 {
 					load = 1 + rng.Float64()
@@ -176,18 +176,21 @@ func TestAutoChoosesOnABusyMachine(t *testing.T) {
 			}
 		}
 		sum := func(spec string) (units float64) {
-			x.noise = busy()
-			for _, v := range x.speeds(t, spec, prompts)[first:] {
-				units += v
+			for seed := range uint64(8) {
+				x.noise = busy(seed)
+				for _, v := range x.speeds(t, spec, prompts)[first:] {
+					units += v
+				}
 			}
 			return units
 		}
 		plain, got := sum("ar"), sum("auto")
-		t.Logf("%-20s %.3f of plain decoding's speed", x.name, plain/got)
-		if plain/got < 0.9 {
+		if plain/got < 0.92 {
 			t.Errorf("%s: %.3f of plain decoding's speed", x.name, plain/got)
 		}
-		if best := sum(map[bool]string{false: "pld", true: "salf"}[x.source]); best/got < 0.85 {
+		best := sum(map[bool]string{false: "pld", true: "salf"}[x.source])
+		t.Logf("%-20s %.3f of plain decoding's speed, %.3f of a method's alone", x.name, plain/got, best/got)
+		if best/got < 0.9 {
 			t.Errorf("%s: %.3f of the speed of a method alone", x.name, best/got)
 		}
 	}

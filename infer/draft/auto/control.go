@@ -24,8 +24,10 @@ const (
 	// margin is how many times what it costs a draft has to save. Of many guesses, those that are chosen are too good on average; where
 	// a draft saves what it costs, nothing is lost without it.
 	margin = 1.25
-	// memory is how many samples an average follows: 64 know a rate to 0.06, and are a paragraph of text.
+	// memory is how many samples an average of times follows: what a machine does beside changes soon.
 	memory = 64
+	// trials is how many trials a rate follows: 256 know it to 0.03, and are a page of text.
+	trials = 256
 	// few is how many trials a guess counts for: half of what is believed after as many.
 	few = 4
 	// hope is how often a draft model is right at first. It is asked once where one that is right so often would pay; what it
@@ -116,7 +118,8 @@ func (c *Controller) Begin(bids []*infer.Bid, sequences int) {
 		if b.Most = s.room; !measured {
 			b.Most = 1
 		}
-		if b.Least = 0; c.plain > 0 {
+		if b.Least, s.pays = 0, 0; c.plain > 0 {
+			s.pays = row / c.token()
 			draft := c.draft(b.Source)
 			// A node that is expanded brings a token if the text comes to it and the draft is right there.
 			b.Least = min(margin*(row+draft.of(2)-draft.of(1))/(hope*c.token()), surest)

@@ -14,7 +14,7 @@ import (
 type odds struct {
 	cells [origins][depths][bins]rate
 	ratio [origins]ratio // of nodes that came true to what was claimed: what cells begin with
-	on    [levels]rate   // by depth: a text that came to a node that the draft model was asked for came to one of its children
+	on    [levels]rate   // by depth: a text that came to a node that the draft model was asked for came to a child that paid for its row
 	came  [levels]ratio  // by depth: it came to such a node, to what the draft said of that
 	tried int            // the round of the last trial of the draft model
 	work  average        // seconds of the drafter's own work in a round
@@ -29,14 +29,14 @@ const (
 	surest = 0.99 // largest probability of a node
 )
 
-// A rate counts trials and what came true of them, about memory of the last.
+// A rate counts trials and what came true of them, about the last trials of them.
 type rate struct{ of, n float64 }
 
 // A ratio is what came true over what was expected.
 type ratio = rate
 
 func (r *rate) add(of, n float64) {
-	if r.n >= memory {
+	if r.n >= trials {
 		r.of, r.n = r.of/2, r.n/2
 	}
 	r.of, r.n = r.of+of, r.n+n
@@ -88,9 +88,8 @@ func (o *odds) ahead(depth int) float64 {
 // A sequence is what the controller knows of one.
 type sequence struct {
 	*odds
-	hits    ratio // nodes that came true to what was expected
-	room    int   // nodes that its tree may have
-	skip    int   // rounds that it sat out after the last look
+	room    int // nodes that its tree may have
+	skip    int // rounds that it sat out after the last look
 	looks   int
 	net     float64 // seconds that a look saved lately, less the drafter's work
 	reading bool    // its draft model is to be asked once it has read what waits
@@ -100,20 +99,17 @@ type sequence struct {
 	next  float64         // tokens that the pass of the draft model is expected to add
 	asked int             // passes of it
 	reach [levels]float64 // what the draft said of each
+	pays  float64         // probability from which on a node pays for a row
 	kept  int             // nodes
 	gain  float64         // seconds that these are expected to save
 	path  []float64       // by node of the tree: probability that the text comes there
 }
 
-// luck is how much more often drafts come true in this sequence than in others.
-func (s *sequence) luck() float64 { return min(s.hits.value(1), 2) }
-
 // estimate sets path: the probability that the text comes to a node, for each of b's tree.
 func (s *sequence) estimate(b *infer.Bid) {
 	s.path = append(s.path[:0], 1)
-	luck := s.luck()
 	for n := 1; n < b.Tree.Len(); n++ {
-		s.path = append(s.path, s.path[b.Tree.Parent(n)]*min(s.chance(b, n)*luck, surest))
+		s.path = append(s.path, s.path[b.Tree.Parent(n)]*s.chance(b, n))
 	}
 }
 
@@ -127,15 +123,14 @@ func (s *sequence) follow(b *infer.Bid, tokens []int32) {
 			if next < 0 && t.Token(c) == token {
 				next, came = c, 1
 			}
-			q, p := claim(b, c), s.chance(b, c)
+			q := claim(b, c)
 			cell, all := s.cell(b, c, q)
 			cell.add(came, 1)
 			all.add(came, q)
-			s.hits.add(came, p)
 		}
 		if d := t.Depth(n); d < min(s.asked, levels) {
 			came := 0.0
-			if next >= 0 {
+			if next >= 0 && s.path[next] >= s.pays {
 				came = 1
 			}
 			s.on[d].add(came, 1)
@@ -167,7 +162,7 @@ func (s *sequence) missing(b *infer.Bid) {
 		return
 	}
 	for n := b.Tree.FirstChild(0); n >= 0; n = b.Tree.NextSibling(n) {
-		s.open -= min(s.chance(b, n)*s.luck(), surest)
+		s.open -= s.chance(b, n)
 	}
 	s.open = max(s.open, 0)
 }
