@@ -42,7 +42,7 @@ func (p *pipeline) warnOfEnds(least int) {
 	e.warned = true
 	why := "is the chat template the model's own?"
 	if 2*e.plain > e.once {
-		why = "these prompts are plain text without the chat template, as --template, --chat-template none and models without one make them; " +
+		why = "these prompts are plain text without the chat template, as templates of fields, no chat template and models without one make them; " +
 			"conversations and records with a prompt or turns go through the model's template"
 	}
 	p.in.Warn(fmt.Sprintf("%d of %d answers end with their first token: %s", e.once, e.answers, why))

@@ -1,11 +1,11 @@
 package train
 
 import (
-	"errors"
 	"fmt"
 
 	"talf/checkpoints"
 	"talf/compute"
+	"talf/internal/hint"
 	"talf/train/dist"
 	"talf/train/profile"
 )
@@ -38,7 +38,7 @@ func newMachine(cfg Config, dev compute.Device, peers *dist.Peers, profileDir st
 	}
 	m.ops, m.remote = m.queue.Abilities().Train, m.queue.Abilities().Remote != nil
 	if m.remote && cfg.DType == BF16 {
-		return m, errors.New("train: dtype is bf16, want f32 on a CUDA device, whose products alone may be in bfloat16 (--math)")
+		return m, hint.Errorf("{math} bf16 makes them so", "train: dtype is bf16, want f32 on a CUDA device, whose products alone may be in bfloat16")
 	}
 	return m, nil
 }

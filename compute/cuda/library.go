@@ -9,6 +9,7 @@ import (
 	"math"
 
 	"talf/compute/cuda/internal/driver"
+	"talf/internal/hint"
 )
 
 // workspaceSize is what cuBLAS's documentation advises for Hopper. With a workspace of its own a handle gives the
@@ -113,6 +114,6 @@ func (q *queue) trained(bf16, ta, tb bool, h *halfArgs) {
 // products of floats have other bits, and a run's bits must not depend on what memory other programs leave.
 func (q *queue) needCopies(m, n, k int64) {
 	if q.large(m, n, k) {
-		q.dev.fail(errors.New("no memory for copies in bfloat16, which cuBLAS multiplies: smaller batches or --cublas=false take less"))
+		q.dev.fail(hint.Errorf("smaller batches or {cublas}=false take less", "no memory for copies in bfloat16, which cuBLAS multiplies"))
 	}
 }

@@ -158,7 +158,7 @@ func (l *Loader) On(ctx context.Context, path string, o *Machine, dev compute.De
 func (o *Machine) Open(log *slog.Logger) (compute.Device, error) {
 	o.Device = o.Device.Resolve()
 	if o.Device.Remote() && o.ActBits == 8 {
-		return nil, OptionError{hint.Errorf("{act-bits} 16 is for that", "activations of 8 bits are for the CPU: on %s they have 16", o.Device)}
+		return nil, OptionError{hint.Errorf("want {act-bits} 16", "activations of 8 bits are for the CPU: on %s they have 16", o.Device)}
 	}
 	return devices.Open(o.Device, o.Config(log))
 }

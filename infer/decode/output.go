@@ -45,7 +45,7 @@ func (o *Output) Format() (f constrain.Format, err error) {
 		given++
 	}
 	if given > 1 {
-		return f, hint.Errorf("want at most one of {json-object}, {json-schema}, {regex} and {grammar}", "%d formats are asked for, want one", given)
+		return f, hint.Errorf("{json-object}, {json-schema}, {regex} and {grammar} exclude each other", "%d formats are asked for, want one", given)
 	}
 	if file != "" {
 		raw, err := limits.ReadFile(file, limits.GrammarBytes)
