@@ -43,7 +43,7 @@ const (
 	shared = 16
 	// featureBytes is how much hidden states on disk may take. If they take more, training computes them again: a
 	// pass over the text for every epoch.
-	featureBytes = 640 << 20
+	featureBytes = 1 << 30
 	// labelBytes is what a node's label takes in a shard: 16 tokens with their probabilities, compressed.
 	labelBytes = 60
 	// unrolled is how many steps the loss eagle3 unrolls, unless it says otherwise.
@@ -100,7 +100,7 @@ func (r *run) costs(ctx context.Context) error {
 	nodes := 1 + float64(p.K*(p.Depth-1))
 	c.Answer = n * (c.Pass + shared*c.Row) / shared
 	c.Label = n * c.Row * (nodes + promptShare)
-	c.Train = n * 3 * c.Row * float64(c.Head) / float64(s.Params()) * p.passes(nodes)
+	c.Train = n * (1 + promptShare) * 3 * c.Row * float64(c.Head) / float64(s.Params()) * p.passes(nodes)
 	answers := float64((p.Choose+1)*(1+len(p.Methods)) + (p.Report+1)*4)
 	c.Measure = answers * float64(p.Measure) * c.Pass
 	c.Features = int64(n*(1+promptShare)) * states
@@ -133,7 +133,10 @@ func (p *Plan) passes(nodes float64) (sum float64) {
 		}
 		rows := nodes
 		if strings.HasPrefix(s.Loss, "eagle3") {
-			rows = unrolled
+			if rows = unrolled; strings.Contains(s.Loss, "steps=") {
+				_, steps, _ := strings.Cut(s.Loss, "steps=")
+				_, _ = fmt.Sscanf(steps, "%f", &rows) // training has checked it
+			}
 		}
 		sum += rows * s.Epochs
 	}

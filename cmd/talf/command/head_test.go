@@ -213,6 +213,19 @@ func TestHeadOnAFullDisk(t *testing.T) {
 	}
 }
 
+// With hours in place of tokens, a run learns what was written in its share of them.
+func TestHeadInHours(t *testing.T) {
+	c := headConfig(t, askingModel(t), t.TempDir())
+	c.Plan.Tokens, c.Plan.Hours = 0, 1e-6
+	r, err := makehead.Run(t.Context(), c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if r.Answers == 0 || r.Tokens == 0 || r.Steps == 0 || len(r.Rows) != 2 {
+		t.Errorf("%+v", r)
+	}
+}
+
 func TestHeadRefusesEarly(t *testing.T) {
 	w := talftest.World{Model: talftest.TinyModel(t, talftest.TinyConfig(), 1)}
 	out := func() string { return filepath.Join(t.TempDir(), "head") }
