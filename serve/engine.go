@@ -1,6 +1,7 @@
 package serve
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -185,7 +186,11 @@ func (e *Engine) known(param string, tokens []int32) *refuse.Error {
 
 // Encode returns the tokens of a prompt.
 func (e *Engine) Encode(ctx context.Context, p *wire.Prompt) ([]int32, *refuse.Error) {
-	if x, ok := e.c.Tokenizer.Infill(); ok && p.Suffix != "" {
+	x, ok := e.c.Tokenizer.Infill()
+	switch {
+	case p.Infill && !ok:
+		return nil, refuse.Unsupported("input_prefix", "cannot be filled up to input_suffix: the model's tokenizer has no tokens for fill-in-the-middle")
+	case ok && (p.Infill || p.Suffix != ""):
 		return e.infill(p, x)
 	}
 	if p.Tokens != nil {
@@ -224,20 +229,39 @@ func (e *Engine) infill(p *wire.Prompt, x tokenizer.Infill) (ids []int32, bad *r
 	if p.Special == nil || *p.Special {
 		ids = slices.Clone(e.encoder.Before())
 	}
-	part := func(param string, mark int32, text string) []int32 {
+	prefix, suffix := "prompt", "suffix"
+	if p.Infill {
+		prefix, suffix = "input_prefix", "input_suffix"
+	}
+	encode := func(param, text string) []int32 {
 		more, err := e.c.Tokenizer.Encode(text, false)
 		if err != nil && bad == nil {
 			bad = refuse.Invalid(param, "%v", err)
 		}
-		return append([]int32{mark}, more...)
+		return more
+	}
+	// Of a repository, as Qwen2.5-Coder learnt it (Hui et al. 2024, section 3.2.2): its name, and each file after its
+	// own. llama.cpp's names stand for those that nobody gives, also before the text to fill.
+	names := p.Infill && x.Repository >= 0
+	if names {
+		ids = slices.Concat(ids, []int32{x.Repository}, encode("input_extra", "myproject\n"))
+	}
+	for _, f := range p.Files {
+		if names {
+			ids = slices.Concat(ids, []int32{x.File}, encode("input_extra", cmp.Or(f.Name, "tmp")+"\n"))
+		}
+		ids = append(ids, encode("input_extra", f.Text)...)
+	}
+	if names {
+		ids = slices.Concat(ids, []int32{x.File}, encode("input_extra", "filename\n"))
 	}
 	before := append([]int32{x.Prefix}, p.Tokens...)
 	if p.Tokens == nil {
-		before = part("prompt", x.Prefix, p.Text)
+		before = append(before, encode(prefix, p.Text)...)
 	} else {
-		bad = e.known("prompt", p.Tokens)
+		bad = e.known(prefix, p.Tokens)
 	}
-	return slices.Concat(ids, before, part("suffix", x.Suffix, p.Suffix), []int32{x.Middle}), bad
+	return slices.Concat(ids, before, []int32{x.Suffix}, encode(suffix, p.Suffix), []int32{x.Middle}), bad
 }
 
 // Predict reads what a client expects an answer to be.

@@ -15,7 +15,7 @@ import (
 // with it, in JSON, and holds nothing afterwards.
 func FuzzBodies(f *testing.F) {
 	paths := []string{
-		"/v1/completions", "/v1/chat/completions", "/v1/responses", "/v1/messages", "/v1/messages/count_tokens", "/tokenize", "/detokenize",
+		"/v1/completions", "/v1/chat/completions", "/v1/responses", "/v1/messages", "/v1/messages/count_tokens", "/infill", "/tokenize", "/detokenize",
 	}
 	for i, body := range []string{
 		`{"prompt":"a b","n":2,"stream":true,"stream_options":{"include_usage":true},"logprobs":2}`,

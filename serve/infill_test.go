@@ -13,6 +13,36 @@ import (
 	"talf/internal/e2e/talftest"
 )
 
+// infillMarks gives a model tokens of fill-in-the-middle, which are those of words, and returns them: of what is before, after
+// and in the middle. A server of the model is at url.
+func infillMarks(t *testing.T, dir, url string) []int32 {
+	t.Helper()
+	path := filepath.Join(dir, "tokenizer_config.json")
+	b, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	config := map[string]any{}
+	if err := json.Unmarshal(b, &config); err != nil {
+		t.Fatal(err)
+	}
+	_, _, pieces := do(t, "POST", url+"/tokenize", `{"prompt":"there was a cat","add_special_tokens":false,"return_token_strs":true}`)
+	marks := decode[struct {
+		Tokens []int32
+		Pieces []string `json:"token_strs"`
+	}](t, []byte(pieces))
+	for i, key := range []string{"prefix_token", "suffix_token", "middle_token"} {
+		config[key] = marks.Pieces[i]
+	}
+	if b, err = json.Marshal(config); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(path, b, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return marks.Tokens
+}
+
 // A completion with a suffix is that of the tokens of fill-in-the-middle; a model without them ignores it, and says so.
 func TestSuffixesAreWrittenUpTo(t *testing.T) {
 	dir := talftest.ChatModel(t)
@@ -36,34 +66,11 @@ func TestSuffixesAreWrittenUpTo(t *testing.T) {
 		t.Errorf("a model without tokens for it: %s, want %q", b, without)
 	}
 
-	path := filepath.Join(dir, "tokenizer_config.json")
-	b, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	config := map[string]any{}
-	if err := json.Unmarshal(b, &config); err != nil {
-		t.Fatal(err)
-	}
-	_, _, pieces := do(t, "POST", plain+"/tokenize", `{"prompt":"there was a cat","add_special_tokens":false,"return_token_strs":true}`)
-	marks := decode[struct {
-		Tokens []int32
-		Pieces []string `json:"token_strs"`
-	}](t, []byte(pieces))
-	for i, key := range []string{"prefix_token", "suffix_token", "middle_token"} {
-		config[key] = marks.Pieces[i]
-	}
-	if b, err = json.Marshal(config); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.WriteFile(path, b, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	m := infillMarks(t, dir, plain)
 	url := servetest.Start(t, servetest.Setup{Dir: dir, Parts: parts}).URL
 	_, _, with := do(t, "POST", url+"/tokenize", `{"prompt":"Once upon"}`)
 	before := decode[struct{ Tokens []int32 }](t, []byte(with)).Tokens
 	before = before[:len(before)-len(tokens(url, "Once upon"))]
-	m := marks.Tokens
 	inner := slices.Concat(m[:1], tokens(url, "Once upon"), m[1:2], tokens(url, " a time"), m[2:3])
 	for body, ids := range map[string][]int32{
 		`"prompt":"Once upon","suffix":" a time"`:                            slices.Concat(before, inner),
@@ -86,6 +93,88 @@ func TestSuffixesAreWrittenUpTo(t *testing.T) {
 	}
 	for body, param := range map[string]string{`"prompt":"a","suffix":7`: "suffix", `"prompt":"a","suffix":"b","echo":true`: "suffix"} {
 		if status, _, b := do(t, "POST", url+"/v1/completions", `{`+body+`}`); status != 400 || !strings.Contains(b, `"param":"`+param+`"`) {
+			t.Errorf("%s: %d %s", body, status, b)
+		}
+	}
+}
+
+// What stands between two texts is that of the tokens of fill-in-the-middle, with files before them if the model has tokens for
+// these, as llama.cpp writes prompts; a model without tokens for it refuses.
+func TestInfillAsksAsLlamaCppDoes(t *testing.T) {
+	dir := talftest.ChatModel(t)
+	parts := servetest.Default()
+	plain := servetest.Start(t, servetest.Setup{Dir: dir, Parts: parts}).URL
+	if status, _, b := do(t, "POST", plain+"/infill", `{"input_prefix":"Once","input_suffix":"time"}`); status != 400 || !strings.Contains(b, "no tokens for fill-in-the-middle") {
+		t.Errorf("a model without tokens for it: %d %s", status, b)
+	}
+	marks := infillMarks(t, dir, plain)
+	url := servetest.Start(t, servetest.Setup{Dir: dir, Parts: parts}).URL
+	tokens := func(text string, special bool) []int32 {
+		t.Helper()
+		_, _, b := do(t, "POST", url+"/tokenize", fmt.Sprintf(`{"prompt":%q,"add_special_tokens":%v}`, text, special))
+		return decode[struct{ Tokens []int32 }](t, []byte(b)).Tokens
+	}
+	text := func(s string) []int32 { return tokens(s, false) }
+	with := tokens("Once upon", true)
+	before := with[:len(with)-len(text("Once upon"))]
+	type answer struct {
+		Content, Model  string
+		Stop            bool
+		Predicted       int    `json:"tokens_predicted"`
+		Evaluated       int    `json:"tokens_evaluated"`
+		Type            string `json:"stop_type"`
+		Word            string `json:"stopping_word"`
+		Talf            struct{ Ignored []string }
+		Finish, Choices any
+	}
+	const same = `"temperature":0.8,"seed":5,"ignore_eos":true`
+	for body, ids := range map[string][]int32{
+		`"input_prefix":"Once","input_suffix":" a time","prompt":" upon"`:                               slices.Concat(before, marks[:1], text("Once upon"), marks[1:2], text(" a time"), marks[2:3]),
+		`"input_prefix":"","input_suffix":""`:                                                           slices.Concat(before, marks[:3]),
+		`"input_prefix":"a","input_suffix":"","input_extra":[{"filename":"b","text":"c"},{"text":"d"}]`: slices.Concat(before, text("c"), text("d"), marks[:1], text("a"), marks[1:3]),
+	} {
+		list, err := json.Marshal(ids)
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, _, b := do(t, "POST", url+"/v1/completions", fmt.Sprintf(`{"prompt":%s,"max_tokens":12,%s}`, list, same))
+		want := decode[chatAnswer](t, []byte(b)).Choices[0].Text
+		status, _, b := do(t, "POST", url+"/infill", `{`+body+`,"n_predict":12,"samplers":["top_k"],`+same+`}`)
+		got := decode[answer](t, []byte(b))
+		if status != 200 || got.Content != want || want == "" || !got.Stop || got.Predicted != 12 || got.Evaluated != len(ids) || got.Type != "limit" || !slices.Equal(got.Talf.Ignored, []string{"samplers"}) || got.Choices != nil {
+			t.Errorf("%s: %d %s, want %q of %d tokens", body, status, b, want, len(ids))
+		}
+		_, _, b = do(t, "POST", url+"/infill", `{`+body+`,"n_predict":12,"stream":true,`+same+`}`)
+		streamed, ends := "", 0
+		for line := range strings.SplitSeq(strings.TrimSpace(b), "\n\n") {
+			part := decode[answer](t, []byte(strings.TrimPrefix(line, "data: ")))
+			streamed += part.Content
+			if part.Stop {
+				if ends++; part.Predicted != 12 || part.Evaluated != len(ids) || part.Type != "limit" {
+					t.Errorf("the end of a stream: %s", line)
+				}
+			}
+		}
+		if streamed != want || ends != 1 {
+			t.Errorf("streamed: %s, want %q and one end", b, want)
+		}
+	}
+	const ask = `{"input_prefix":"Once","input_suffix":"time"`
+	if _, _, b := do(t, "POST", url+"/infill", ask+`,"n_predict":0}`); decode[answer](t, []byte(b)).Content != "" || decode[answer](t, []byte(b)).Predicted != 0 {
+		t.Errorf("nothing was asked for: %s", b)
+	}
+	_, _, b := do(t, "POST", url+"/infill", ask+`,"n_predict":12,`+same+`}`)
+	stop := decode[answer](t, []byte(b)).Content
+	stop = stop[len(stop)/2 : len(stop)/2+1]
+	_, _, b = do(t, "POST", url+"/infill", ask+fmt.Sprintf(`,"n_predict":12,"stop":[%q],`, stop)+same+`}`)
+	if got := decode[answer](t, []byte(b)); got.Type != "word" || got.Word != stop || strings.Contains(got.Content, stop) {
+		t.Errorf("stopped at %q: %s", stop, b)
+	}
+	for body, param := range map[string]string{
+		`{"input_suffix":"a"}`: "input_prefix", `{"input_prefix":"a"}`: "input_suffix", ask + `,"prompt":["a"]}`: "prompt",
+		ask + `,"input_extra":{}}`: "input_extra", ask + `,"input_extra":[{"filename":"a"}]}`: "input_extra[0].text",
+	} {
+		if status, _, b := do(t, "POST", url+"/infill", body); status != 400 || !strings.Contains(b, `"param":"`+param+`"`) {
 			t.Errorf("%s: %d %s", body, status, b)
 		}
 	}

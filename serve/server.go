@@ -109,6 +109,7 @@ func New(core Core, c Config) (*Server, error) {
 		"POST /v1/responses":             s.generate(wire.Responses),
 		"POST /v1/messages":              s.generate(wire.Messages),
 		"POST /v1/messages/count_tokens": s.countTokens,
+		"POST /infill":                   s.generate(wire.Infill),
 		"GET /v1/models":                 s.models,
 		"GET /v1/models/{name...}":       s.model,
 		"POST /tokenize":                 s.tokenize,

@@ -11,6 +11,7 @@ const (
 	Completion                // OpenAI's completions
 	Responses                 // OpenAI's responses
 	Messages                  // Anthropic's messages
+	Infill                    // llama.cpp's /infill
 )
 
 // What ids begin with.
@@ -29,6 +30,7 @@ var dialects = [...]struct {
 	Completion: {"cmpl-", "prompt", ParseCompletion, newChunks(Completion)},
 	Responses:  {responseID, "input", ParseResponses, newResponses},
 	Messages:   {messageID, "messages", ParseMessages, newMessages},
+	Infill:     {"infill-", "input_prefix", ParseInfill, newInfills},
 }
 
 // Parse reads the body of a request.

@@ -1,5 +1,5 @@
-// Package wire reads the requests of OpenAI's API and of Anthropic's, and writes their answers: what
-// goes over the network, apart from any server.
+// Package wire reads the requests of OpenAI's API, of Anthropic's and of llama.cpp's /infill, and writes their answers:
+// what goes over the network, apart from any server.
 //
 // Requests are read field by field. A field out of its documented range, or one that asks for what
 // the server cannot do, is refused with an error that names it; a field that is not known, or is
@@ -61,6 +61,10 @@ type Prompt struct {
 	Tokens       []int32 // not nil for tokens
 	// Suffix is what follows the answer to a text or tokens; "": anything.
 	Suffix string
+	// Infill asks for what stands between Text and Suffix, even an empty one, with Files before them. A model that has
+	// no tokens for it refuses.
+	Infill bool
+	Files  []File
 	// Special says whether the tokenizer adds its special tokens. nil: to a text, and not to a
 	// conversation whose template writes them.
 	Special *bool

@@ -4,8 +4,9 @@ import "encoding/json"
 
 // An Infill has the tokens with which a model is asked for what stands between two texts: Prefix, the text
 // before, Suffix, the text after, Middle, and then the model writes (Bavarian et al., "Efficient Training of Language
-// Models to Fill in the Middle", 2022, section 3: PSM).
-type Infill struct{ Prefix, Suffix, Middle int32 }
+// Models to Fill in the Middle", 2022, section 3: PSM). Where the model learnt texts of repositories, Repository
+// stands before the name of one, and File before the name of a file; otherwise they are −1.
+type Infill struct{ Prefix, Suffix, Middle, Repository, File int32 }
 
 // infills are the texts of these tokens by family: Qwen and CodeGemma, StarCoder and Granite, SantaCoder, DeepSeek, CodeLlama twice, GLM.
 var infills = [][3]string{
@@ -44,7 +45,8 @@ func (t *Tokenizer) findInfill(config map[string]json.RawMessage) *Infill {
 	return t.infillOf(texts)
 }
 
-// infillOf returns tokens by their texts; nil if one is missing.
+// infillOf returns tokens by their texts; nil if one of the three is missing. What names repositories and files has the
+// texts of Qwen or of StarCoder.
 func (t *Tokenizer) infillOf(texts [3]string) *Infill {
 	var ids [3]int32
 	for i, text := range texts {
@@ -53,5 +55,13 @@ func (t *Tokenizer) infillOf(texts [3]string) *Infill {
 			return nil
 		}
 	}
-	return &Infill{Prefix: ids[0], Suffix: ids[1], Middle: ids[2]}
+	x := &Infill{Prefix: ids[0], Suffix: ids[1], Middle: ids[2], Repository: -1, File: -1}
+	for _, names := range [][2]string{{"<|repo_name|>", "<|file_sep|>"}, {"<repo_name>", "<file_sep>"}} {
+		repository, ok := t.TokenID(names[0])
+		if file, both := t.TokenID(names[1]); ok && both {
+			x.Repository, x.File = repository, file
+			break
+		}
+	}
+	return x
 }
