@@ -5,6 +5,8 @@ package cuda_test
 import (
 	"bufio"
 	"cmp"
+	"crypto/sha256"
+	"errors"
 	"fmt"
 	"os"
 	"os/exec"
@@ -122,16 +124,66 @@ type machineKernel struct {
 
 type instruction struct{ op, args string }
 
+// machineCode returns a file of machine code and what ptxas says of it. All kernels for one capability take ptxas half a
+// minute of processor time. Both are a function of the program, the capability and the PTX, so that the last of each
+// capability are kept in the user's cache under a hash of these: a run examines what was made of the same.
+func machineCode(t *testing.T, ptxas, arch, file string) (cubin string, report []byte) {
+	t.Helper()
+	h := sha256.New()
+	for _, name := range []string{ptxas, file} {
+		b, err := os.ReadFile(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		fmt.Fprintf(h, "%x\n", sha256.Sum256(b))
+	}
+	cache, err := os.UserCacheDir()
+	if err != nil {
+		cache = t.TempDir()
+	}
+	kind := filepath.Join(cache, "talf-cubins", arch+"-"+filepath.Base(file))
+	made := fmt.Sprintf("%s-%x", kind, h.Sum(nil))
+	cubin = filepath.Join(t.TempDir(), "k.cubin")
+	report, err = os.ReadFile(filepath.Join(made, "report"))
+	code, rerr := os.ReadFile(filepath.Join(made, "k.cubin"))
+	if err == nil && rerr == nil { // copied, since another run may remove what it has no use for
+		if err := os.WriteFile(cubin, code, 0o666); err != nil {
+			t.Fatal(err)
+		}
+		return cubin, report
+	}
+	if err := os.MkdirAll(filepath.Dir(made), 0o777); err != nil {
+		t.Fatal(err)
+	}
+	part, err := os.MkdirTemp(filepath.Dir(made), ".part-")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = os.RemoveAll(part) }() // if it has not its name by then
+	report, err = exec.Command(ptxas, "-arch="+arch, "-v", "-o", cubin, file).CombinedOutput()
+	if err != nil {
+		t.Fatalf("%s for %s: %v\n%s", ptxas, arch, err, report)
+	}
+	if code, err = os.ReadFile(cubin); err != nil {
+		t.Fatal(err)
+	}
+	if err := errors.Join(os.WriteFile(filepath.Join(part, "k.cubin"), code, 0o666), os.WriteFile(filepath.Join(part, "report"), report, 0o666)); err != nil {
+		t.Fatal(err)
+	}
+	old, _ := filepath.Glob(kind + "-*") // the pattern is well formed
+	for _, dir := range old {
+		_ = os.RemoveAll(dir)
+	}
+	_ = os.Rename(part, made) // or another run has made the same
+	return cubin, report
+}
+
 // assemble returns the kernels of a PTX file, in the order of their names.
 func assemble(t *testing.T, arch, file string) (kernels []*machineKernel) {
 	t.Helper()
 	ptxas := tool(t, "PTXAS", "ptxas", "nvidia-cuda-nvcc-cu12")
 	nvdisasm := tool(t, "NVDISASM", "nvdisasm", "nvidia-cuda-nvdisasm")
-	cubin := filepath.Join(t.TempDir(), "k.cubin")
-	report, err := exec.Command(ptxas, "-arch="+arch, "-v", "-o", cubin, file).CombinedOutput()
-	if err != nil {
-		t.Fatalf("%s for %s: %v\n%s", ptxas, arch, err, report)
-	}
+	cubin, report := machineCode(t, ptxas, arch, file)
 	text, err := exec.Command(nvdisasm, "-c", cubin).Output()
 	if err != nil {
 		t.Fatalf("%s: %v", nvdisasm, err)
