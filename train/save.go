@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"slices"
 
 	"talf/checkpoints"
 	"talf/internal/units"
@@ -41,7 +40,7 @@ func (t *trainer) checkpoint(ctx context.Context) (dir string, err error) {
 	}
 	err = t.failed
 	if err == nil && t.store != nil {
-		dir, err = t.save(nil)
+		dir, err = t.save()
 	}
 	if err := t.peers.Agree(ctx, err); err != nil {
 		return dir, err
@@ -61,10 +60,15 @@ func (t *trainer) saveInEmergency() (dir string, err error) {
 	e := &t.emergency
 	if !e.handled && t.now() != (saved{}) {
 		e.handled = true
-		e.dir, e.err = t.save(func(bytes int) {
+		if t.saved != t.now() {
+			size := uint64(0) // of weights and two moments
+			for _, x := range t.params.Tensors() {
+				size += 3 * 4 * uint64(len(x.Data))
+			}
 			t.warn(fmt.Sprintf("saving step %d, %s: quitting before that is done loses the work since step %d",
-				t.step(), units.Bytes(uint64(bytes)), max(0, t.saved.step)))
-		})
+				t.step(), units.Bytes(size), max(0, t.saved.step)))
+		}
+		e.dir, e.err = t.save()
 	}
 	return e.dir, e.err
 }
@@ -72,9 +76,8 @@ func (t *trainer) saveInEmergency() (dir string, err error) {
 // now is what a checkpoint would have that is written now.
 func (t *trainer) now() saved { return saved{t.step(), t.state.Pending != nil} }
 
-// save writes a checkpoint of the last finished step, unless there is one. Before, it calls begin, which may be
-// nil, with the size of the tensors.
-func (t *trainer) save(begin func(bytes int)) (string, error) {
+// save writes a checkpoint of the last finished step, unless there is one.
+func (t *trainer) save() (string, error) {
 	at := t.step()
 	if t.saved == t.now() {
 		return t.store.Latest()
@@ -107,13 +110,6 @@ func (t *trainer) save(begin func(bytes int)) (string, error) {
 	}
 	if t.old && c.Model != nil { // nobody knows whether the earlier release's was the same
 		c.Target, c.Model = c.Model.Base(), nil
-	}
-	if begin != nil {
-		size := 0
-		for _, x := range slices.Concat(c.Weights, c.Optimizer) {
-			size += len(x.Data)
-		}
-		begin(size)
 	}
 	// The log must contain every saved step, because that step is not made again.
 	if err := t.log.Sync(); err != nil {
