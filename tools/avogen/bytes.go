@@ -34,8 +34,14 @@ const bytesPlanes = "Planes1" // in the kernels' names
 // bytesKernels emits the kernels of n rows.
 func (g *gen) bytesKernels(n int) {
 	for _, minima := range []bool{false, true} {
-		g.q8(n, minima, true)
-		g.q5Bytes(n, minima)
+		if g.dots {
+			g.q8Dots(n, minima)
+		} else {
+			g.q8(n, minima, true)
+		}
+		if !g.dots {
+			g.q5Bytes(n, minima)
+		}
 		g.q4Bytes(n, minima)
 	}
 	g.q6Bytes(n)
@@ -48,6 +54,13 @@ func (f *frame) octets(sums [][]reg.VecVirtual, w []reg.VecVirtual, word int, fi
 		x := f.vec()
 		f.VPBROADCASTD(f.arow(r, 4*word), x)
 		for j, v := range sums[r] {
+			if f.dots {
+				if first {
+					f.zero(v)
+				}
+				f.VPDPBUSD(x, w[j], v)
+				continue
+			}
 			if first {
 				f.VPMADDUBSW(x, w[j], v)
 				continue
@@ -73,6 +86,9 @@ func (f *frame) starts(sums [][]reg.VecVirtual, at int) {
 
 // widened widens sums of 16 bits.
 func (f *frame) widened(sums [][]reg.VecVirtual) {
+	if f.dots {
+		return
+	}
 	for r := range sums {
 		for _, v := range sums[r] {
 			f.VPMADDWD(f.consts["quant ones"], v, v)
@@ -226,16 +242,57 @@ func (g *gen) quantBytes(dst reg.Register, v []reg.VecVirtual, sum reg.VecVirtua
 			g.VPADDW(t, v, v)
 		}
 	}
+	if g.dots {
+		for _, v := range half {
+			g.VPMADDWD(g.consts["quant ones"].Offset(0), v, v)
+		}
+	}
 	store := func(v reg.Register, by, at int) {
+		if g.dots {
+			g.VPSLLD(operand.Imm(uint64(by)), v, t)
+			g.VPSUBD(t, zero.AsX(), t)
+			g.VMOVD(t, operand.Mem{Base: dst, Disp: at})
+			return
+		}
 		g.VPSLLW(operand.Imm(uint64(by)), v, t)
 		g.VPSUBW(t, zero.AsX(), t)
 		g.VMOVD(t, operand.Mem{Base: dst, Disp: at})
 	}
 	store(half[0], 5, bytesStart6)
 	store(half[1], 5, bytesStart6Rest)
-	g.VPADDW(half[0], half[1], rest)
+	if g.dots {
+		g.VPADDD(half[0], half[1], rest)
+		store(rest, 7, q8AStart)
+	} else {
+		g.VPADDW(half[0], half[1], rest)
+	}
 	store(rest, 3, bytesStart4)
 	store(rest, 4, bytesStart5)
 	g.VPSLLD(operand.Imm(4), sum, t)
 	g.VMOVD(t, operand.Mem{Base: dst, Disp: bytesTimes16})
+}
+
+// q8Dots emits a kernel of q8 or q8m with dot products of bytes: of weights plus 128.
+func (g *gen) q8Dots(n int, minima bool) {
+	const group = 2
+	f, first, block := g.q8Frame(bytesPlanes, n, minima, false, func() {})
+	for col := 0; col < 32/g.width; col += group {
+		sum := f.sums(n, group)
+		f.starts(sum, q8AStart)
+		for line := range q8Lines {
+			f.pre.lines(1)
+			w := make([]reg.VecVirtual, group)
+			for j := range w {
+				w[j] = g.vec()
+				g.VMOVDQU(operand.Mem{Base: f.b, Disp: first + line*q8Line + 4*g.width*(col+j)}, w[j])
+				g.VPXOR(g.consts["quant top"], w[j], w[j])
+			}
+			f.octets(sum, w, line, false)
+		}
+		for j := range group {
+			f.q8(sum, j, col+j, minima)
+		}
+	}
+	f.next(block)
+	f.end()
 }

@@ -29,11 +29,15 @@ var (
 
 var classes = map[string]*class{
 	"avx2":       {"AVX2", 8, 16, isaAVX2},
+	"avxvnni":    {"AVXVNNI", 8, 16, slices.Concat(isaAVX2, []string{"AVXVNNI"})},
 	"avx512":     {"AVX512", 16, 32, isaAVX512},
 	"avx512vnni": {"AVX512VNNI", 16, 32, slices.Concat(isaAVX512, []string{"AVX512VNNI"})},
 	"avx512bf16": {"AVX512BF16", 16, 32, slices.Concat(isaAVX512, []string{"AVX512BF16"})},
 	"amx":        {"AMX", 16, 32, slices.Concat(isaAVX512, []string{"AVX512VNNI", "AMX-BF16", "AMX-INT8", "AMX-TILE"})},
 }
+
+// evexVNNI is class avxvnni with the encoding of AVX-512 VNNI.
+var evexVNNI = class{"AVXVNNI", 8, 16, slices.Concat(isaAVX2, []string{"AVX512VNNI", "AVX512VL"})}
 
 func classNames() string { return strings.Join(slices.Sorted(maps.Keys(classes)), ", ") }
 

@@ -16,6 +16,8 @@ type gen struct {
 	*build.Context
 	*class
 	vnni  bool // AVX-512 VNNI
+	dots  bool // AVX-VNNI
+	evex  bool // encoded as AVX-512 VNNI
 	bf16  bool // AVX-512 BF16
 	tiles bool // AMX
 

@@ -26,6 +26,8 @@ import (
 	"github.com/mmcloughlin/avo/ir"
 	"github.com/mmcloughlin/avo/pass"
 	"github.com/mmcloughlin/avo/printer"
+
+	"talf/tools/avogen/tile"
 )
 
 //go:embed *.go tile/*.go
@@ -37,18 +39,25 @@ func main() {
 	pkg := flag.String("package", "kern", "package to write: kern or probs")
 	class := flag.String("class", "", "one of "+classNames()+"; of probs avx2 or avx512")
 	dir := flag.String("dir", ".", "directory to write to")
+	evex := flag.Bool("evex", false, "encode the products of class avxvnni as AVX-512 VNNI does, for tests where that is")
 	flag.Parse()
-	if err := run(*pkg, *class, *dir); err != nil {
+	if err := run(*pkg, *class, *dir, *evex); err != nil {
 		log.Fatal(err)
 	}
 }
 
-func run(pkg, class, dir string) error {
+func run(pkg, class, dir string, evex bool) error {
 	c := classes[class]
 	if c == nil {
 		return fmt.Errorf("-class %q: want one of %s", class, classNames())
 	}
-	g := &gen{Context: build.NewContext(), class: c, vnni: class == "avx512vnni", bf16: class == "avx512bf16", tiles: class == "amx"}
+	if evex {
+		if class != "avxvnni" {
+			return fmt.Errorf("-evex: only class avxvnni has another encoding")
+		}
+		c = &evexVNNI
+	}
+	g := &gen{Context: build.NewContext(), class: c, vnni: class == "avx512vnni", dots: class == "avxvnni", evex: evex, bf16: class == "avx512bf16", tiles: class == "amx"}
 	flags := "-class " + class
 	g.ConstraintExpr("amd64,!purego")
 	switch {
@@ -59,7 +68,7 @@ func run(pkg, class, dir string) error {
 		return fmt.Errorf("-package %q with -class %q: want kern, or probs with avx2 or avx512", pkg, class)
 	case g.tiles:
 		g.amx()
-	case g.vnni:
+	case g.vnni, g.dots:
 		g.q8s()
 	case g.bf16:
 		g.gemmsPairs()
@@ -109,8 +118,13 @@ func (g *gen) compile() (*ir.File, error) {
 	if err := pass.Compile.Execute(file); err != nil {
 		return nil, err
 	}
-	if g.bf16 {
-		toDots(file)
+	switch {
+	case g.bf16:
+		toDots(file, "VPDPWSSD", tile.DotPairs, strings.NewReplacer("AVX512VNNI", "AVX512BF16"))
+	case g.dots && !g.evex:
+		sets := strings.NewReplacer("AVX512VNNI", "AVXVNNI", "AVX512VL", "AVX2")
+		toDots(file, "VPDPBUSD", tile.DotBytes, sets)
+		toDots(file, "VPDPWSSD", tile.DotWords, sets)
 	}
 	return file, g.check(file)
 }

@@ -2,6 +2,7 @@ package main
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/mmcloughlin/avo/ir"
@@ -169,14 +170,15 @@ func (g *gen) gemmPairs(n, cols int) {
 	g.ret()
 }
 
-// toDots replaces every VPDPWSSD by the bytes of VDPBF16PS, which avo does not know. The operands are
-// alike, so avo has chosen the registers; this runs after that.
-func toDots(file *ir.File) {
+// toDots replaces every instruction called name by the bytes of one that avo does not know. The operands are
+// alike, so avo has chosen the registers; this runs after that. sets are the instruction sets of the one in avo, as
+// functions name them, with those of the other.
+func toDots(file *ir.File, name string, by func(b, a, c int) tile.Code, sets *strings.Replacer) {
 	for _, f := range file.Functions() {
 		var nodes []ir.Node
 		for _, node := range f.Nodes {
 			i, ok := node.(*ir.Instruction)
-			if !ok || i.Opcode != "VPDPWSSD" {
+			if !ok || i.Opcode != name {
 				nodes = append(nodes, node)
 				continue
 			}
@@ -184,7 +186,7 @@ func toDots(file *ir.File) {
 			for n, op := range i.Operands {
 				regs[n] = int(op.(reg.Physical).PhysicalIndex())
 			}
-			code := tile.DotPairs(regs[0], regs[1], regs[2])
+			code := by(regs[0], regs[1], regs[2])
 			nodes = append(nodes, ir.NewComment(code.Text))
 			for _, i := range encoded(code) {
 				nodes = append(nodes, i)
@@ -192,7 +194,9 @@ func toDots(file *ir.File) {
 		}
 		f.Nodes = nodes
 		for i, isa := range f.ISA {
-			f.ISA[i] = strings.Replace(isa, "AVX512VNNI", "AVX512BF16", 1)
+			f.ISA[i] = sets.Replace(isa)
 		}
+		slices.Sort(f.ISA)
+		f.ISA = slices.Compact(f.ISA)
 	}
 }

@@ -219,11 +219,12 @@ func (g *gen) q4Pairs(n int, minima bool) {
 				for r := range sums {
 					x := g.vec()
 					g.VPBROADCASTD(f.arow(r, 8*line+4*half), x)
-					t := g.vec()
-					g.VPMADDWD(x, part, t)
-					g.VPADDD(t, sums[r][0], sums[r][0])
-					g.VPMADDWD(x, all, x)
-					g.VPADDD(x, sums[r][1], sums[r][1])
+					t := x
+					if !g.dots {
+						t = g.vec()
+					}
+					g.addDots(x, part, t, sums[r][0])
+					g.addDots(x, all, x, sums[r][1])
 				}
 			}
 		}

@@ -309,15 +309,24 @@ func (g *gen) pairs(sum [][]reg.VecVirtual, at int, split func(j, half int) reg.
 						continue
 					}
 					t := x
-					if j < at-1 {
+					if j < at-1 && !g.dots {
 						t = g.vec()
 					}
-					g.VPMADDWD(x, w[j], t)
-					g.VPADDD(t, v, v)
+					g.addDots(x, w[j], t, v)
 				}
 			}
 		}
 	}
+}
+
+// addDots adds the products of pairs to sums; t may be x.
+func (g *gen) addDots(x, w, t, sum reg.VecVirtual) {
+	if g.dots {
+		g.VPDPWSSD(x, w, sum)
+		return
+	}
+	g.VPMADDWD(x, w, t)
+	g.VPADDD(t, sum, sum)
 }
 
 // quantConstants are laid out as constants does.
@@ -349,6 +358,7 @@ func (g *gen) quantConstants() {
 		{"quant sixteen", [4]uint32{0x10101010, 0x10101010, 0x10101010, 0x10101010}},
 		{"quant flip", [4]uint32{0x20202020, 0x20202020, 0x20202020, 0x20202020}},
 		{"quant one", [4]uint32{0x01010101, 0x01010101, 0x01010101, 0x01010101}},
+		{"quant top", [4]uint32{0x80808080, 0x80808080, 0x80808080, 0x80808080}},
 		{"quant ones", [4]uint32{0x00010001, 0x00010001, 0x00010001, 0x00010001}},
 		{"quant quarter", [4]uint32{f32(0.25), f32(0.25), f32(0.25), f32(0.25)}},
 	} {

@@ -15,6 +15,7 @@ type Class uint8
 const (
 	Portable   Class = iota
 	AVX2             // AVX2, FMA and F16C
+	AVXVNNI          // AVX2 and AVX-VNNI
 	AVX512           // AVX2 and AVX-512 F, BW, DQ, VL
 	AVX512VNNI       // AVX512 and AVX-512 VNNI, and AVX-512 BF16 where the processor has it
 	AMX              // AVX512VNNI and AMX TILE, BF16, INT8
@@ -26,6 +27,7 @@ const (
 var names = [...]string{
 	Portable:   "portable",
 	AVX2:       "avx2",
+	AVXVNNI:    "avxvnni",
 	AVX512:     "avx512",
 	AVX512VNNI: "avx512vnni",
 	AMX:        "amx",

@@ -71,7 +71,7 @@ func TestTheEnvironmentBoundsTheClasses(t *testing.T) {
 		"avx512":   "avx512",
 		"neon":     "TALF_CLASS=neon: kern: class neon is not available here: have [portable avx2 avx512]",
 		"amx":      "TALF_CLASS=amx: kern: class amx is not available here: no AMX: ",
-		"AVX2":     `TALF_CLASS=AVX2: kern: no class "AVX2": want portable, avx2, avx512, avx512vnni, amx, neon, neondot or neoni8mm`,
+		"AVX2":     `TALF_CLASS=AVX2: kern: no class "AVX2": want portable, avx2, avxvnni, avx512, avx512vnni, amx, neon, neondot or neoni8mm`,
 	} {
 		if name == "amx" && NoAMX() == nil {
 			continue

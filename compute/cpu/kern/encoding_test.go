@@ -21,6 +21,7 @@ import (
 // EVEX for registers of 16 and 32 bytes.
 var assembled = map[string]string{
 	"compute/cpu/kern/avx2_amd64.s":          "avx",
+	"compute/cpu/kern/avxvnni_amd64.s":       "avx avxvnni",
 	"compute/cpu/kern/avx512_amd64.s":        "avx f bw dq vl",
 	"compute/cpu/kern/avx512vnni_amd64.s":    "avx f bw dq vl vnni",
 	"compute/cpu/kern/avx512bf16_amd64.s":    "avx f bw dq vl bf16",
@@ -169,8 +170,8 @@ func (e encoded) needs() ([]string, error) {
 	return append(all, set), nil
 }
 
-// rawNeeds reads instructions that are given in bytes: the tiles' and VDPBF16PS, of VEX.128.0F38.W0 and
-// EVEX.512.F3.0F38.W0, none of which has an immediate operand.
+// rawNeeds reads instructions that are given in bytes: the tiles', AVX-VNNI's and VDPBF16PS, of VEX.128.0F38.W0,
+// VEX.256.66.0F38.W0 and EVEX.512.F3.0F38.W0, none of which has an immediate operand.
 func rawNeeds(b []byte) (all []string, err error) {
 	for len(b) > 0 {
 		var i [6]byte // up to ModRM
@@ -179,6 +180,8 @@ func rawNeeds(b []byte) (all []string, err error) {
 		switch {
 		case i[0] == 0xc4 && i[1]&0x1f == 2 && i[2]&0x84 == 0 && slices.Contains([]byte{0x49, 0x4b, 0x5c, 0x5e}, i[3]):
 			op, all = 3, append(all, "amx")
+		case i[0] == 0xc4 && i[1]&0x1f == 2 && i[2]&0x87 == 5 && (i[3] == 0x50 || i[3] == 0x52):
+			op, all = 3, append(all, "avxvnni")
 		case i[0] == 0x62 && i[1]&7 == 2 && i[2]&0x87 == 6 && i[3]&0x60 == 0x40 && i[4] == 0x52:
 			op, all = 4, append(all, "bf16")
 		default:
@@ -284,7 +287,7 @@ func TestAssemblyHasTheInstructionsOfItsClass(t *testing.T) {
 
 // The choice of a class is the only one that asks the processor, so that TALF_CLASS bounds all assembly.
 func TestOnlyClassesAskTheProcessor(t *testing.T) {
-	may := []string{"compute/cpu/kern/machine_amd64.go", "compute/cpu/kern/machine_arm64.go", "compute/cpu/topology/machine.go"}
+	may := []string{"compute/cpu/kern/avxvnni_detect_amd64.go", "compute/cpu/kern/machine_amd64.go", "compute/cpu/kern/machine_arm64.go", "compute/cpu/topology/machine.go"}
 	const root = "../../.."
 	for _, dir := range []string{"compute/cpu", "model", "infer", "train", "internal"} {
 		err := filepath.WalkDir(filepath.Join(root, dir), func(path string, d fs.DirEntry, err error) error {

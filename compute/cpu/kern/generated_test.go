@@ -18,6 +18,7 @@ var generated = []struct {
 	flags      []string
 }{
 	{"avx2", ".", nil},
+	{"avxvnni", ".", nil},
 	{"avx512", ".", nil},
 	{"avx512vnni", ".", nil},
 	{"avx512bf16", ".", nil},

@@ -11,6 +11,7 @@
 package kern
 
 //go:generate go -C ../../../tools run ./avogen -class avx2 -dir ../compute/cpu/kern
+//go:generate go -C ../../../tools run ./avogen -class avxvnni -dir ../compute/cpu/kern
 //go:generate go -C ../../../tools run ./avogen -class avx512 -dir ../compute/cpu/kern
 //go:generate go -C ../../../tools run ./avogen -class avx512vnni -dir ../compute/cpu/kern
 //go:generate go -C ../../../tools run ./avogen -class avx512bf16 -dir ../compute/cpu/kern

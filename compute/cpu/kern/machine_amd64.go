@@ -22,6 +22,7 @@ const (
 	hasAVX512DQ
 	hasAVX512VL
 	hasVNNI
+	hasAVXVNNI
 	hasAMX      // and the system permits it
 	allFeatures = 1<<iota - 1
 )
@@ -30,9 +31,10 @@ const (
 var needs = [...]features{
 	Portable:   0,
 	AVX2:       hasAVX2 | hasFMA | hasF16C,
+	AVXVNNI:    hasAVX2 | hasFMA | hasF16C | hasAVXVNNI,
 	AVX512:     hasAVX2 | hasFMA | hasF16C | hasAVX512F | hasAVX512BW | hasAVX512DQ | hasAVX512VL,
-	AVX512VNNI: allFeatures &^ hasAMX,
-	AMX:        allFeatures,
+	AVX512VNNI: allFeatures &^ (hasAMX | hasAVXVNNI),
+	AMX:        allFeatures &^ hasAVXVNNI,
 }
 
 func (p features) runs(c Class) bool { return int(c) < len(needs) && p&needs[c] == needs[c] }
@@ -43,7 +45,7 @@ func here() (p features) {
 	for f, has := range map[features]bool{
 		hasAVX2: x.HasAVX2, hasFMA: x.HasFMA, hasF16C: x.HasF16C,
 		hasAVX512F: x.HasAVX512F, hasAVX512BW: x.HasAVX512BW, hasAVX512DQ: x.HasAVX512DQ, hasAVX512VL: x.HasAVX512VL,
-		hasVNNI: x.HasAVX512VNNI, hasAMX: noAMX == nil,
+		hasVNNI: x.HasAVX512VNNI, hasAVXVNNI: avxVNNI(), hasAMX: noAMX == nil,
 	} {
 		if has {
 			p |= f
@@ -55,7 +57,7 @@ func here() (p features) {
 func offers(c Class) bool { return here().runs(c) }
 
 func table(c Class) *Funcs {
-	return [...]*Funcs{Portable: &portable, AVX2: &avx2, AVX512: &avx512, AVX512VNNI: &avx512vnni, AMX: &amx}[c]
+	return [...]*Funcs{Portable: &portable, AVX2: &avx2, AVXVNNI: &avxvnni, AVX512: &avx512, AVX512VNNI: &avx512vnni, AMX: &amx}[c]
 }
 
 // vectors reports whether functions that all classes share take those of AVX2.

@@ -70,6 +70,7 @@ func Features() []string {
 		add("avx512bw", cpu.X86.HasAVX512BW)
 		add("avx512dq", cpu.X86.HasAVX512DQ)
 		add("avx512vl", cpu.X86.HasAVX512VL)
+		add("avxvnni", cpu.X86.HasAVXVNNI)
 		add("avx512vnni", cpu.X86.HasAVX512VNNI)
 		add("avx512bf16", cpu.X86.HasAVX512BF16)
 		add("amx-bf16", cpu.X86.HasAMXBF16)

@@ -1,5 +1,5 @@
 // Package tile encodes instructions that neither avo nor Go's assembler knows: the tile instructions
-// of Intel's AMX, and VDPBF16PS. Their registers are physical ones: avo's allocator does not see into
+// of Intel's AMX, VDPBF16PS, and AVX-VNNI's products. Their registers are physical ones: avo's allocator does not see into
 // bytes.
 package tile
 
@@ -21,6 +21,7 @@ const (
 	bf16  = "AMX-BF16"
 	int8s = "AMX-INT8"
 	dots  = "AVX512BF16"
+	vnni  = "AVXVNNI"
 )
 
 // A Code is an instruction's bytes, what a disassembler calls them, and the instruction set.
@@ -169,4 +170,23 @@ func DotPairs(b, a, c int) Code {
 		0x52,
 		0xc0 | byte(c&7)<<3 | byte(b&7),
 	}, dots}
+}
+
+// DotBytes is AVX-VNNI's VPDPBUSD of registers YMM0 to YMM15: it adds the products of fours of uint8 in a and of int8 in
+// b to the int32 in c.
+func DotBytes(b, a, c int) Code { return vnniProduct("vpdpbusd", 0x50, b, a, c) }
+
+// DotWords is AVX-VNNI's VPDPWSSD: it adds the products of pairs of int16.
+func DotWords(b, a, c int) Code { return vnniProduct("vpdpwssd", 0x52, b, a, c) }
+
+// vnniProduct is VEX.256.66.0F38.W0 op /r.
+func vnniProduct(name string, op byte, b, a, c int) Code {
+	for _, r := range []int{a, b, c} {
+		if r < 0 || r > 15 {
+			panic(fmt.Sprintf("tile: no register ymm%d", r))
+		}
+	}
+	const long = 1 << 2
+	code := vex(pp66|long, op, 0xc0|byte(c&7)<<3|byte(b&7), c>>3, 0, b>>3, a)
+	return Code{fmt.Sprintf("{vex} %s %%ymm%d,%%ymm%d,%%ymm%d", name, b, a, c), code, vnni}
 }

@@ -51,6 +51,11 @@ func TestTileEncodings(t *testing.T) {
 			all = append(all, DotPairs(b, a, (a+3*b)%32))
 		}
 	}
+	for a := range 16 {
+		for b := range 16 {
+			all = append(all, DotBytes(b, a, (a+3*b)%16), DotWords(b, a, (a+5*b)%16))
+		}
+	}
 	var bytes []byte
 	for _, c := range all {
 		bytes = append(bytes, c.Bytes...)
@@ -83,6 +88,7 @@ func TestImpossibleOperandsPanic(t *testing.T) {
 		"32-bit base":    func() { LoadConfig(operand.Mem{Base: reg.EAX}) },
 		"equal tiles":    func() { DotS8S8(1, 2, 1) },
 		"register 32":    func() { DotPairs(0, 32, 1) },
+		"register 16":    func() { DotBytes(0, 16, 1) },
 		"vector as base": func() { LoadConfig(operand.Mem{Base: reg.Z1}) },
 	} {
 		t.Run(name, func(t *testing.T) {
