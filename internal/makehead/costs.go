@@ -48,6 +48,9 @@ const (
 	labelBytes = 60
 	// unrolled is how many steps the loss eagle3 unrolls, unless it says otherwise.
 	unrolled = 7
+	// backward is how many times the work of a row's pass training it is, as measured on SmolLM2: its two products
+	// more are in float32, which are faster than the model's.
+	backward = 2
 	// expected is how many tokens a head is expected to predict.
 	expected = 8192
 )
@@ -100,13 +103,16 @@ func (r *run) costs(ctx context.Context) error {
 	nodes := 1 + float64(p.K*(p.Depth-1))
 	c.Answer = n * (c.Pass + shared*c.Row) / shared
 	c.Label = n * c.Row * (nodes + promptShare)
-	c.Train = n * (1 + promptShare) * 3 * c.Row * float64(c.Head) / float64(s.Params()) * p.passes(nodes)
+	rows, epochs := p.passes(nodes)
+	c.Train = n * (1 + promptShare) * c.Row * rows * backward * float64(c.Head) / float64(s.Params())
 	answers := float64((p.Choose+1)*(1+len(p.Methods)) + (p.Report+1)*4)
 	c.Measure = answers * float64(p.Measure) * c.Pass
 	c.Features = int64(n*(1+promptShare)) * states
 	c.Disk = int64(n*nodes*labelBytes) + 3*12*c.Head + int64(n)*12
 	if c.Features <= featureBytes {
 		c.Disk += c.Features
+	} else {
+		c.Train += n * (1 + promptShare) * c.Row * epochs
 	}
 	kv := int64(s.Layers) * int64(s.KVElements()) * 4
 	c.Memory = w.model.Held().Memory + max(int64(p.Side*(p.MaxTokens+probe))*kv, p.training(s, d, nodes))
@@ -122,9 +128,9 @@ func (p *Plan) training(s, head *arch.Spec, nodes float64) int64 {
 	return 4 * (4*int64(head.Params()) + int64(s.Vocab*s.Hidden) + int64(rows)*int64(10*s.Hidden+3*s.FFN))
 }
 
-// passes returns how many rows of the head are trained for a token, all epochs together. nodes is the number of nodes of
-// a tree.
-func (p *Plan) passes(nodes float64) (sum float64) {
+// passes returns how many rows of the head are trained for a token, all epochs together, and how many epochs there are.
+// nodes is the number of nodes of a tree.
+func (p *Plan) passes(nodes float64) (all, epochs float64) {
 	c := train.Default()
 	for _, text := range p.Stages {
 		s, err := train.ParseStage(text, c)
@@ -138,9 +144,9 @@ func (p *Plan) passes(nodes float64) (sum float64) {
 				_, _ = fmt.Sscanf(steps, "%f", &rows) // training has checked it
 			}
 		}
-		sum += rows * s.Epochs
+		all, epochs = all+rows*s.Epochs, epochs+s.Epochs
 	}
-	return sum
+	return all, epochs
 }
 
 // measure times a pass over a prompt and passes of one row.
