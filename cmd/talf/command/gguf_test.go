@@ -131,14 +131,14 @@ func TestPre(t *testing.T) {
 	} {
 		args = append(args, "--model", file)
 		guessed := talftest.Run(t, line, args...)
-		if guessed.Code != 0 || !strings.Contains(guessed.Err, "tokenizer.ggml.pre") || !strings.Contains(guessed.Err, "--pre") {
+		if guessed.Code != 0 || !strings.Contains(guessed.Err, "tokenizer.ggml.pre") || !strings.Contains(guessed.Err, "the option pre names") {
 			t.Errorf("%v: %+v, want a warning", args, guessed)
 		}
 		if i := slices.Index(args, "--out"); i >= 0 {
 			args[i+1] += "2"
 		}
 		named := talftest.Run(t, line, append(args, "--pre", "llama-bpe")...)
-		if named.Code != 0 || strings.Contains(named.Err, "--pre") {
+		if named.Code != 0 || strings.Contains(named.Err, "the option pre names") {
 			t.Errorf("%v: %+v, want no warning", args, named)
 		}
 		if args[0] == "quantize" {
