@@ -85,8 +85,8 @@ func TestMedusaHeadsDraft(t *testing.T) {
 			t.Errorf("bench: %+v", r.Rows)
 		}
 	}
-	url, _ := startServer(t, "--model", dir, "--head", heads, "--method", "static:medusa", "--method", "salf", "--budget", "sequence")
-	for _, method := range []string{"static:medusa", "salf"} {
+	url, _ := startServer(t, "--model", dir, "--head", heads, "--method", "static:medusa", "--method", "salf:th=0.1,N=12", "--budget", "sequence")
+	for _, method := range []string{"static:medusa", "salf:th=0.1,N=12"} { // of a given size: the clock decides on others
 		status, body := ask(t, url+"/completions", fmt.Sprintf(`{"prompt":"Once upon","max_tokens":20,"ignore_eos":true,"temperature":0,"talf":{"method":%q}}`, method))
 		var got struct {
 			Choices []struct {
