@@ -99,7 +99,7 @@ func ExampleTrainHead() {
 	}
 	c.Method = "ar"
 	plain, alone := answer(c)
-	c.Method, c.Head = "salf", filepath.Join(dir, "head")
+	c.Method, c.Head = "salf:th=0.2,N=12", filepath.Join(dir, "head") // of a given size; without one, the clock decides what pays
 	drafted, stats := answer(c)
 	fmt.Println("the same text:", drafted == plain)
 	fmt.Println("fewer passes:", stats.Passes < alone.Passes)
