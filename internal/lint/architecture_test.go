@@ -11,18 +11,13 @@ import (
 	"talf/internal/lint"
 )
 
-// mapRow is a row of the table of packages in docs/architecture.md.
+// mapRow is a row of the table of packages in docs/packages.md.
 var mapRow = regexp.MustCompile("(?m)^\\| `([a-z0-9/.]+)` \\| (.+) \\|$")
 
 // The map names every package once, in the order of their paths, and says what each one is for.
 func TestMapNamesEveryPackage(t *testing.T) {
-	_, table, ok := strings.Cut(read(t, "docs/architecture.md"), "\n## Packages\n")
-	if !ok {
-		t.Fatal("docs/architecture.md has no section Packages")
-	}
-	table, _, _ = strings.Cut(table, "\n## ")
 	var got []string
-	for _, m := range mapRow.FindAllStringSubmatch(table, -1) {
+	for _, m := range mapRow.FindAllStringSubmatch(read(t, "docs/packages.md"), -1) {
 		got = append(got, m[1])
 	}
 	var want []string
@@ -35,6 +30,6 @@ func TestMapNamesEveryPackage(t *testing.T) {
 	}
 	slices.Sort(want)
 	if diff := cmp.Diff(want, got); diff != "" {
-		t.Errorf("packages in docs/architecture.md (-go list +table):\n%s", diff)
+		t.Errorf("packages in docs/packages.md (-go list +table):\n%s", diff)
 	}
 }
