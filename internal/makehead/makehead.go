@@ -62,7 +62,7 @@ func Default() Plan {
 		Format: 1, Seed: 1, Tokens: 100_000,
 		MaxTokens: 384, Questions: Asking{Temperature: 0.8, TopP: 0.95, MaxTokens: 96}, Side: 16,
 		K: 2, Depth: 3, Shard: 64,
-		Network: "eagle3", Missed: 0.05, Stages: []string{"eagle3:steps=4:10e", "talf:outside=mask:2e:lr=3e-4"},
+		Network: "eagle", Missed: 0.05, Stages: []string{"hass:outside=mask:10e", "talf:outside=mask:2e:lr=3e-4"},
 		Rows: 512, Rate: 1e-3, Warmup: 50, Every: 100, Patience: 4,
 		Choose: 6, Report: 12, Measure: 128, Methods: []string{"auto", "salf"},
 	}

@@ -22,7 +22,7 @@ func headPlan() makehead.Plan {
 	p := makehead.Default()
 	p.Tokens, p.MaxTokens, p.Questions = 400, 24, makehead.Asking{Temperature: 1, TopP: 1, MaxTokens: 48}
 	p.K, p.Depth, p.Shard = 2, 2, 16
-	p.Stages, p.Rows, p.Warmup, p.Every = []string{"eagle3:steps=2:4", "talf:outside=mask:2"}, 128, 1, 2
+	p.Stages, p.Rows, p.Warmup, p.Every = []string{"hass:outside=mask:4", "talf:outside=mask:2"}, 128, 1, 2
 	p.Choose, p.Report, p.Measure, p.Methods = 1, 2, 6, []string{"salf:N=8,B=3,th=0", "beam:N=8,k=3,depth=2"}
 	return p
 }
