@@ -48,12 +48,16 @@ of up to %d tokens that the head has not seen. At temperature 0 the outputs are 
 	if !r.Pays {
 		b.WriteString(r.why() + "\n\n")
 	}
+	format := "vllm"
+	if r.Vocab > 0 && r.Plan.Network == "eagle" {
+		format = "sglang" // vLLM knows no draft vocabulary of such heads
+	}
 	fmt.Fprintf(&b, `  talf generate %[1]s --head %[2]s --method %[3]s --prompt 'Once upon a time' --stats
   talf serve %[1]s --head %[2]s --method %[3]s
-  talf export --head %[2]s --model %[1]s --format vllm --out %[4]s
+  talf export --head %[2]s --model %[1]s --format %[6]s --out %[4]s
 
 A page about this run: talf report %[5]s --out report.html
-`, model, r.Head, r.Method, filepath.Join(r.Dir, "vllm"), r.Dir)
+`, model, r.Head, r.Method, filepath.Join(r.Dir, format), r.Dir, format)
 	return b.String()
 }
 
