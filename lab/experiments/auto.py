@@ -56,7 +56,7 @@ def read(log):
             continue
         s = x["stats"]
         seconds, tokens = s["Decode"] / 1e9, s["Tokens"]
-        out.setdefault(x["temperature"], {}).setdefault(x["method"], {}).setdefault((x["set"], x["prompt"]), []).append(seconds / tokens)
+        out.setdefault(x["temperature"], {}).setdefault(x["method"].removesuffix(" lm"), {}).setdefault((x["set"], x["prompt"]), []).append(seconds / tokens)
     return out
 
 
