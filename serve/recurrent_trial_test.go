@@ -25,7 +25,7 @@ func TestTrialRecurrentLayers(t *testing.T) {
 		name, head, draft string
 		blocks            int
 		clock             bool // decides whether trees of a given size pay, so that there may be none on a slow machine
-	}{{"head", head, "", 200, false}, {"draft model", "", dir, 0, true}} {
+	}{{"head", head, "", 200, false}, {"draft model", "", dir, 0, false}, {"draft model, shared rows", "", dir, 0, true}} {
 		t.Run(kind.name, func(t *testing.T) {
 			all := drawTrials(t, o, rng, few(24), 32, methods, keys)
 			var long []*trial
