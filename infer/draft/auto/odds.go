@@ -29,7 +29,7 @@ const (
 	surest = 0.99 // largest probability of a node
 )
 
-// A rate counts trials and what came true of them, about the last trials of them.
+// A rate counts trials, about as many of the last as trials says, and what came true of them.
 type rate struct{ of, n float64 }
 
 // A ratio is what came true over what was expected.
