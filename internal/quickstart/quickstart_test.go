@@ -87,7 +87,7 @@ func TestStagesThatAreDoneAreNotRunAgain(t *testing.T) {
 
 func TestFilesOfAnotherPlanAreNotTakenOver(t *testing.T) {
 	dir := t.TempDir()
-	c := Config{Dir: dir, Plan: Default(), Tools: &script{dir: dir}, Unpack: func(string) error { return errPlanted }}
+	c := Config{Dir: dir, Plan: Default(), Tools: &script{dir: dir, fail: "label"}, Unpack: func(string) error { return nil }}
 	if _, err := Run(t.Context(), c); !errors.Is(err, errPlanted) {
 		t.Fatal(err)
 	}

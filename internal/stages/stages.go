@@ -39,14 +39,15 @@ type Record[P, R any] struct {
 	file   string
 }
 
-// Open reads the record in file, or begins one.
+// Open reads the record in file, or begins one. The plan of a record without a finished stage may be another: a
+// mistake in a job's first words binds nobody.
 func Open[P, R any](file string, plan P) (*Record[P, R], error) {
 	r := &Record[P, R]{file: file}
 	found, err := durable.ReadJSON(file, r)
 	if err != nil {
 		return nil, err
 	}
-	if found && !same(r.Plan, plan) {
+	if found && len(r.Done) > 0 && !same(r.Plan, plan) {
 		return nil, fmt.Errorf("%s: %w", file, ErrPlan)
 	}
 	r.Plan = plan
