@@ -18,8 +18,9 @@ type Handle struct {
 	id        uint64 // in the order of arrival
 	req       infer.Request
 	opt       Options
-	stop      func() bool // forgets the context
-	timer     *time.Timer // of MaxWait
+	ctx       context.Context // whose end cancels it
+	stop      func() bool     // forgets the context
+	timer     *time.Timer     // of MaxWait
 	submitted time.Time
 
 	// Guarded by the loop's mutex.
@@ -174,6 +175,9 @@ func (h *Handle) Wait(emit func(infer.Delta) error) (*infer.Sequence, error) {
 		case l.own <- struct{}{}:
 			leading = true
 			for !h.deliver(emit) {
+				if h.ctx.Err() != nil {
+					h.Cancel(context.Cause(h.ctx)) // the goroutine that does so may come rounds later
+				}
 				l.round()
 			}
 		}

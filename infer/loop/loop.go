@@ -144,7 +144,7 @@ func (l *Loop) Submit(ctx context.Context, req infer.Request, opt Options) (*Han
 		return nil, err
 	}
 	h := &Handle{
-		loop: l, req: req, opt: opt, submitted: time.Now(),
+		loop: l, req: req, opt: opt, submitted: time.Now(), ctx: ctx,
 		changed: make(chan struct{}, 1), done: make(chan struct{}),
 	}
 	l.mu.Lock()
