@@ -77,6 +77,7 @@ type Spec struct {
 	// DraftVocab is the number of Vocab tokens that a draft head predicts; 0: all.
 	DraftVocab int    `config:"draft_vocab_size,omitzero"`
 	Eagle3     Eagle3 `config:""`
+	Block      Block  `config:""`
 	// Terms lists the family's tensors. Specs share the slice, so do not change it.
 	Terms []Term `config:"-"`
 }
@@ -262,8 +263,11 @@ func Parse(name string, raw, gen []byte) (*Spec, error) {
 // ParseDraft reads the config.json of a draft head. That of an EAGLE-1/2 head has Llama's
 // keys and the optional "bias", true if missing, and "draft_vocab_size". The weights file
 // finally decides whether there is an fc.bias. A head whose class has the word Eagle3 is
-// read by ParseEagle3.
+// read by ParseEagle3, a block drafter by ParseBlock.
 func ParseDraft(name string, raw, gen []byte) (*Spec, error) {
+	if IsBlock(raw) {
+		return ParseBlock(name, raw, gen)
+	}
 	if isEagle3(raw) {
 		return ParseEagle3(name, raw, gen)
 	}
@@ -411,7 +415,7 @@ func (s *Spec) Validate() error {
 	if s.DraftVocab < 0 || s.DraftVocab > s.Vocab {
 		return fmt.Errorf("draft_vocab_size is %d, want at most vocab_size, %d", s.DraftVocab, s.Vocab)
 	}
-	if err := s.Eagle3.validate(s); err != nil {
+	if err := errors.Join(s.Eagle3.validate(s), s.Block.validate(s)); err != nil {
 		return err
 	}
 	if r, n := &s.Rope, s.Rotated()/2; r.Type == "longrope" && (len(r.Short) != n || len(r.Long) > 0 && len(r.Long) != n) {

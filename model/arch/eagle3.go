@@ -82,14 +82,17 @@ func checkFirst(taps []int) error {
 	return nil
 }
 
-// TapsOf returns the boundaries of target at which an EAGLE-3 head reads its states, or
-// nil for another head. It refuses a target with other sizes or too few layers.
+// TapsOf returns the boundaries of target at which an EAGLE-3 head or a block drafter reads
+// its states, or nil for another head. It refuses a target with other sizes or too few layers.
 func (s *Spec) TapsOf(target *Spec) ([]int, error) {
-	if !s.Eagle3.On {
+	if !s.Eagle3.On && !s.Block.On {
 		return nil, nil
 	}
 	if target.Hidden != s.TargetHidden() {
 		return nil, fmt.Errorf("%s is %d, but the target's hidden_size is %d", s.TargetHiddenKey(), s.TargetHidden(), target.Hidden)
+	}
+	if s.Block.On {
+		return s.Block.tapsOf(target)
 	}
 	if s.Eagle3.Taps == nil {
 		return DefaultTaps(target.Layers)
@@ -121,8 +124,11 @@ func (s *Spec) TargetHidden() int {
 // FeatureSize returns the number of elements of the target's hidden states that a draft
 // head reads at each position.
 func (s *Spec) FeatureSize() int {
-	if s.Eagle3.On {
+	switch {
+	case s.Eagle3.On:
 		return s.Eagle3.Count() * s.TargetHidden()
+	case s.Block.On:
+		return len(s.Block.Taps) * s.Hidden
 	}
 	return s.Hidden
 }
@@ -201,10 +207,14 @@ func (s *Spec) Eagle3For(taps []int, draftVocab int) *Spec {
 }
 
 // Adopt takes from the tensors of a draft head what configurations often omit: which
-// biases there are, and for an EAGLE-3 head also the norms of queries and keys and the
-// LM head. has reports whether the file has a tensor. For a head of EAGLE-1 or 2 it
+// biases there are, for an EAGLE-3 head also the norms of queries and keys and the
+// LM head, and the latter for a block drafter. has reports whether the file has a tensor. For a head of EAGLE-1 or 2 it
 // decides only about the bias of fc.
 func (s *Spec) Adopt(has func(name string) bool) {
+	if s.Block.On {
+		s.Block.OwnLMHead = has(s.Weight(LMHead, 0))
+		return
+	}
 	s.FCBias = has(s.Bias(FC, 0))
 	if !s.Eagle3.On {
 		return

@@ -68,6 +68,20 @@ const (
 	FFNOutNorm  Role = "norm of the feed-forward network's output"
 
 	LMHead Role = "LM head"
+
+	// Of block drafters; see Block.
+	AttnConv       Role = "coefficients of attention's convolution"
+	AttnConvBase   Role = "base of attention's convolution" // stored as [before, after][this row, the one before][Hidden]
+	FFNConv        Role = "coefficients of the feed-forward network's convolution"
+	FFNConvBase    Role = "base of the feed-forward network's convolution"
+	MarkovIn       Role = "Markov head's embedding"
+	MarkovGate     Role = "Markov head's gate"       // reads [hidden state, embedding]
+	MarkovJoint    Role = "Markov head's recurrence" // reads [state, embedding, hidden state]
+	MarkovOut      Role = "Markov head's logits"
+	Confidence     Role = "confidence head" // reads [hidden state, embedding]
+	SelectorHidden Role = "selector's projection of hidden states"
+	SelectorBefore Role = "selector's embedding of the token before"
+	SelectorAfter  Role = "selector's embedding of a candidate"
 )
 
 // A Size is a length that is derived from a Spec.
@@ -108,6 +122,14 @@ const (
 	DeltaHeads
 	DeltaHeadSize
 	DeltaValues
+	FourSize
+	ConvSize // coefficients of a block drafter's convolution: 4·Hidden/Block.Group
+	MarkovSize
+	MarkovGateSize
+	MarkovJointSize
+	ThreeMarkov
+	ConfidenceSize
+	SelectorSize
 )
 
 // A Flag is a condition that a Spec meets or does not.
@@ -129,6 +151,13 @@ const (
 	IfShared
 	IfQKNorms // Spec.HeadNorms
 	IfQRank   // Latent.QRank is not 0
+	IfConv    // Block.Group is not 0
+	IfMarkov
+	IfGated
+	IfRNN
+	IfConfidence
+	IfSelector
+	IfOwnLMHead // Block.OwnLMHead
 )
 
 // A Term is one line of a family's inventory: a tensor of the model, or one tensor per
@@ -189,6 +218,8 @@ func (t Tensor) Shape() []int {
 		return []int{t.Rows}
 	case t.Role == DeltaConv:
 		return []int{t.Rows, 1, t.Cols}
+	case t.Role == AttnConvBase || t.Role == FFNConvBase:
+		return []int{2, t.Rows / 2, t.Cols}
 	}
 	return []int{t.Rows, t.Cols}
 }
@@ -283,7 +314,7 @@ func (s *Spec) size(of Size) int {
 	case DeltaValues:
 		return s.Delta.ValueHeads * s.Delta.ValueDim
 	case TapsSize:
-		return s.Eagle3.Count() * s.TargetHidden()
+		return s.FeatureSize()
 	case TapSize:
 		return s.TargetHidden()
 	case DraftSize:
@@ -292,7 +323,7 @@ func (s *Spec) size(of Size) int {
 		}
 		return s.Vocab
 	}
-	return 0
+	return s.Block.size(s, of)
 }
 
 func (s *Spec) holds(f Flag) bool {
@@ -323,6 +354,20 @@ func (s *Spec) holds(f Flag) bool {
 		return s.HeadNorms
 	case IfQRank:
 		return s.Latent.QRank > 0
+	case IfConv:
+		return s.Block.Group > 0
+	case IfMarkov:
+		return s.Block.Markov != ""
+	case IfGated:
+		return s.Block.Markov == GatedMarkov
+	case IfRNN:
+		return s.Block.Markov == RNNMarkov
+	case IfConfidence:
+		return s.Block.Confidence
+	case IfSelector:
+		return s.Block.SelectorRank > 0
+	case IfOwnLMHead:
+		return s.Block.OwnLMHead
 	}
 	return false
 }

@@ -1,0 +1,237 @@
+package arch
+
+import (
+	"encoding/json"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"talf/internal/golden"
+	"talf/model/safetensors"
+)
+
+// The heads are as the authors' code saves them.
+func TestBlockDraftersOfTheAuthorsHaveTheirTensors(t *testing.T) {
+	for name, want := range map[string]Block{
+		"dflash/a":   {Size: 8, Taps: []int{1, 3, 4}, Mask: 255},
+		"dflash/b":   {Size: 4, Taps: []int{3}, Mask: 257},
+		"dflash/swa": {Size: 5, Taps: []int{2, 4}, Mask: 255, Causal: []bool{true, false}},
+		"dflash2/a":  {Size: 6, Taps: []int{2, 4}, Mask: 255, Group: 16, SelectorRank: 12, SelectorTop: 8},
+		"dspark/a": {
+			Size: 7, Taps: []int{0, 2, 4}, Mask: 255, Shift: true, Markov: VanillaMarkov, Rank: 16,
+			Confidence: true, ConfidenceMarkov: true, OwnLMHead: true,
+		},
+		"dspark/b": {
+			Size: 5, Taps: []int{1, 3}, Mask: 257, Shift: true, Markov: GatedMarkov, Rank: 12, Confidence: true, OwnLMHead: true,
+		},
+		"jetspec/a": {Size: 8, Taps: []int{1, 3, 4}, Mask: 255, Causal: []bool{true, true}},
+		"jetspec/b": {Size: 5, Taps: []int{1, 3}, Mask: 257, Causal: []bool{true}},
+	} {
+		dir := golden.Shared(t, "data/block/"+name+"/head")
+		s, err := LoadDraft(dir)
+		if err != nil {
+			t.Errorf("%s: %v", name, err)
+			continue
+		}
+		set, err := safetensors.Open(filepath.Join(dir, "model.safetensors"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		s.Adopt(func(name string) bool { _, ok := set.Describe(name); return ok })
+		want.On = true
+		if d := cmp.Diff(want, s.Block); d != "" {
+			t.Errorf("%s: %s", name, d)
+		}
+		names := set.Names()
+		for _, x := range s.Tensors() {
+			stored, ok := set.Describe(x.Name)
+			if !ok && x.Optional {
+				continue
+			}
+			if !ok || !slices.Equal(stored.Shape, x.Shape()) {
+				t.Errorf("%s: %s has shape %v, want %v", name, x.Name, stored.Shape, x.Shape())
+			}
+			names = slices.DeleteFunc(names, func(n string) bool { return n == x.Name })
+		}
+		if len(names) > 0 {
+			t.Errorf("%s: the inventory lacks %v", name, names)
+		}
+		if err := set.Close(); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+// A recurrent Markov head has no fixture: names and shapes are deepseek-ai's markov_head.py.
+func TestARecurrentMarkovHeadReadsStateEmbeddingAndHiddenState(t *testing.T) {
+	s := Llama()
+	s.Vocab, s.Hidden, s.Layers, s.Heads, s.KVHeads, s.HeadDim, s.FFN, s.MaxPos = 50, 8, 9, 4, 2, 4, 20, 64
+	d := s.BlockFor(Block{Size: 4, Taps: []int{2, 5}, Shift: true, Markov: RNNMarkov, Rank: 3}, 1, 20)
+	if err := d.Validate(); err != nil {
+		t.Fatal(err)
+	}
+	got := map[string][]int{}
+	for _, x := range d.Tensors() {
+		if strings.HasPrefix(x.Name, "markov_head.") || x.Name == "fc.weight" {
+			got[x.Name] = x.Shape()
+		}
+	}
+	want := map[string][]int{
+		"fc.weight": {8, 16}, "markov_head.markov_w1.weight": {50, 3}, "markov_head.markov_w2.weight": {20, 3},
+		"markov_head.joint_proj.weight": {9, 14}, "markov_head.joint_proj.bias": {9},
+	}
+	if d := cmp.Diff(want, got); d != "" {
+		t.Error(d)
+	}
+}
+
+// blockBase is the configuration of a DFlash head with edits, of which those named in.KEY are in dflash_config.
+func blockBase(t *testing.T, edits m) []byte {
+	raw, err := os.ReadFile(filepath.Join(golden.Shared(t, "data/block/dflash/a/head"), "config.json"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var c m
+	if err := json.Unmarshal(raw, &c); err != nil {
+		t.Fatal(err)
+	}
+	in := c["dflash_config"].(map[string]any)
+	for key, v := range edits {
+		dst := map[string]any(c)
+		if rest, ok := strings.CutPrefix(key, "in."); ok {
+			dst, key = in, rest
+		}
+		if dst[key] = v; v == nil {
+			delete(dst, key)
+		}
+	}
+	if raw, err = json.Marshal(c); err != nil {
+		t.Fatal(err)
+	}
+	return raw
+}
+
+// speculated is blockBase in the layout of the speculators library.
+func speculated(t *testing.T, kind string, edits m) []byte {
+	var layer map[string]any
+	if err := json.Unmarshal(blockBase(t, nil), &layer); err != nil {
+		t.Fatal(err)
+	}
+	for _, key := range []string{"architectures", "dflash_config", "block_size", "num_target_layers"} {
+		delete(layer, key)
+	}
+	c := m{
+		"architectures": []string{"SomeSpeculator"}, "speculators_model_type": kind, "transformer_layer_config": layer, "draft_vocab_size": 100,
+		"block_size": 6, "aux_hidden_state_layer_ids": []int{1, 3}, "mask_token_id": 9, "sliding_window_non_causal": false,
+	}
+	maps.Copy(c, edits)
+	raw, err := json.Marshal(c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return raw
+}
+
+func TestTheQuirksOfBlockFamiliesAreRead(t *testing.T) {
+	sliding := m{"layer_types": []string{"sliding_attention", "full_attention"}, "use_sliding_window": true, "sliding_window": 6}
+	with := func(edits m) m {
+		out := maps.Clone(sliding)
+		maps.Copy(out, edits)
+		return out
+	}
+	dspark := m{"architectures": []string{"DSparkDraftModel"}, "in.markov_rank": 4, "in.markov_head_type": "rnn", "in.projector_type": "dspark"}
+	for name, c := range map[string]struct {
+		raw  []byte
+		want Block
+	}{
+		"the embedding is layer -1":        {blockBase(t, m{"in.target_layer_ids": []int{-1, 2}}), Block{Size: 8, Taps: []int{0, 3}, Mask: 255}},
+		"default taps":                     {blockBase(t, m{"in.target_layer_ids": nil, "num_target_layers": 36}), Block{Size: 8, Taps: []int{2, 34}, Mask: 255}},
+		"the size in dflash_config":        {blockBase(t, m{"block_size": nil, "in.block_size": 5}), Block{Size: 5, Taps: []int{1, 3, 4}, Mask: 255}},
+		"windows are causal":               {blockBase(t, sliding), Block{Size: 8, Taps: []int{1, 3, 4}, Mask: 255, Causal: []bool{true, false}}},
+		"unless is_causal is false":        {blockBase(t, with(m{"is_causal": false, "in.causal": true})), Block{Size: 8, Taps: []int{1, 3, 4}, Mask: 255}},
+		"or causal":                        {blockBase(t, with(m{"in.causal": false})), Block{Size: 8, Taps: []int{1, 3, 4}, Mask: 255}},
+		"causal overrides full attention":  {blockBase(t, m{"in.causal": true}), Block{Size: 8, Taps: []int{1, 3, 4}, Mask: 255, Causal: []bool{true, true}}},
+		"SpecForge's DSpark is shifted":    {blockBase(t, dspark), Block{Size: 8, Taps: []int{1, 3, 4}, Mask: 255, Shift: true, Markov: RNNMarkov, Rank: 4}},
+		"speculators count layers' inputs": {speculated(t, "dflash", nil), Block{Size: 6, Taps: []int{1, 3}, Mask: 9}},
+		"speculators' DSpark is shifted": {
+			speculated(t, "dspark", m{"markov_rank": 4}), Block{Size: 6, Taps: []int{1, 3}, Mask: 9, Shift: true, Markov: VanillaMarkov, Rank: 4},
+		},
+		"unless it says so": {speculated(t, "dspark", m{"sample_from_anchor": false}), Block{Size: 6, Taps: []int{1, 3}, Mask: 9}},
+	} {
+		s, err := ParseDraft("config.json", c.raw, nil)
+		if err != nil {
+			t.Errorf("%s: %v", name, err)
+			continue
+		}
+		c.want.On = true
+		if d := cmp.Diff(c.want, s.Block); d != "" {
+			t.Errorf("%s: %s", name, d)
+		}
+	}
+}
+
+func TestBlockConfigurationsSayWhatIsWrong(t *testing.T) {
+	for name, c := range map[string]struct {
+		raw  []byte
+		want string
+	}{
+		"no mask":                {blockBase(t, m{"in.mask_token_id": nil}), "mask_token_id is missing, want a token"},
+		"no size":                {blockBase(t, m{"block_size": nil}), "block_size is missing"},
+		"one row":                {blockBase(t, m{"block_size": 1}), "block_size is 1, want"},
+		"sizes that differ":      {blockBase(t, m{"in.block_size": 5}), "block_size is 8, but dflash_config.block_size is 5"},
+		"the last layer":         {blockBase(t, m{"in.target_layer_ids": []int{4}}), "the output of the target's last layer, 4"},
+		"no layers named":        {blockBase(t, m{"in.target_layer_ids": nil, "num_target_layers": nil}), "target_layer_ids is missing"},
+		"another network":        {blockBase(t, m{"model_type": "llama"}), `want "qwen3"`},
+		"Domino":                 {blockBase(t, m{"in.projector_type": "domino"}), `projector_type is "domino", want ["dflash" "dspark"]`},
+		"an unknown Markov head": {blockBase(t, m{"in.markov_rank": 4, "in.markov_head_type": "lstm"}), `markov_head_type is "lstm"`},
+		"confidence without Markov": {
+			blockBase(t, m{"in.enable_confidence_head": true, "in.confidence_head_with_markov": true}), "want a confidence head and a markov_rank",
+		},
+		"a wide convolution": {blockBase(t, m{"in.conv_group_size": 16, "in.conv_kernel_size": 3}), "conv_kernel_size is 3, want 2"},
+		"uneven groups":      {blockBase(t, m{"in.conv_group_size": 7}), "conv_group_size is 7, want a divisor"},
+		"a wider target":     {speculated(t, "dflash", m{"target_hidden_size": 128}), "target_hidden_size is 128, want hidden_size, 64"},
+		"no layer":           {speculated(t, "dflash", m{"transformer_layer_config": nil}), "transformer_layer_config is missing"},
+	} {
+		if _, err := ParseDraft("config.json", c.raw, nil); err == nil || !strings.Contains(err.Error(), c.want) || !strings.HasPrefix(err.Error(), "config.json: ") {
+			t.Errorf("%s: %v, want %q", name, err, c.want)
+		}
+	}
+}
+
+func TestABlockDrafterRefusesATargetWithTooFewLayers(t *testing.T) {
+	s, err := LoadDraft(golden.Shared(t, "data/block/dflash/a/head"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	target, err := Load(golden.Shared(t, "data/block/targets/qwen3"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if taps, err := s.TapsOf(target); err != nil || !slices.Equal(taps, []int{1, 3, 4}) {
+		t.Errorf("%v, %v", taps, err)
+	}
+	target.Layers = 4
+	if _, err := s.TapsOf(target); err == nil || !strings.Contains(err.Error(), "after its layer 3") {
+		t.Errorf("4 layers: %v", err)
+	}
+}
+
+func TestDefaultBlockTapsAreZLabs(t *testing.T) {
+	// build_target_layer_ids(36, 5) and (28, 3), (8, 2), (4, 1), each plus 1.
+	for _, c := range []struct {
+		n, layers int
+		want      []int
+	}{{36, 5, []int{2, 10, 18, 26, 34}}, {28, 3, []int{2, 14, 26}}, {9, 3, []int{2, 4, 7}}, {11, 3, []int{2, 6, 9}}, {4, 1, []int{3}}} {
+		if got, err := DefaultBlockTaps(c.n, c.layers); err != nil || !slices.Equal(got, c.want) {
+			t.Errorf("%d layers of %d: %v, %v, want %v", c.layers, c.n, got, err, c.want)
+		}
+	}
+	if _, err := DefaultBlockTaps(4, 2); err == nil {
+		t.Error("two of 4 layers are accepted")
+	}
+}
