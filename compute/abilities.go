@@ -16,7 +16,8 @@ type Abilities struct {
 	Bulk   Bulker
 	BF16   BF16Reader
 	Train  TrainOps
-	Remote Remote // with Train, on a device with memory of its own
+	Block  BlockOps // with Train
+	Remote Remote   // with Train, on a device with memory of its own
 	Stash  Stasher
 	Check  Checker
 	Cancel Canceler

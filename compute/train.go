@@ -15,11 +15,14 @@ type Mat struct {
 // level attend to the level-0 rows [First[r], Last[r]] (the true prefix of their
 // own sequence) and then to one row of each deeper level, Anc[j][r] of level j+1.
 // The own row is the last of these; on level 0 it is Last[r] and Anc is empty.
-// Rows of one sequence are consecutive on every level.
+// Rows of one sequence are consecutive on every level. Deeper levels may share their
+// buffers: then no query attends to a row through two of them.
 type TrainAttention struct {
 	Heads, KVHeads, HeadDim int
-	First, Last             []int32   // [rows]
-	Anc                     [][]int32 // [level][rows]
+	// First is the same for all rows of a sequence or, with Abilities.Block, that of the first row
+	// or more: see BlockOps.
+	First, Last []int32   // [rows]
+	Anc         [][]int32 // [level][rows]; −1, with Abilities.Block: the query has no key there
 }
 
 // SoftLabels are target distributions of rows: K most likely tokens, and the
@@ -93,6 +96,20 @@ type TrainOps interface {
 	SumSquares(g ...Buffer) float64
 	// AdamW updates p, m and v by gradient g: decoupled decay, then the step.
 	AdamW(p, g, m, v Buffer, h AdamW)
+}
+
+// BlockOps are what training block heads takes beyond TrainOps. A queue that has them computes
+// TrainAttention also with ancestors −1, and with windows: rows of a sequence whose First is more
+// than that of its first row, and at most the largest Last of the rows before. Rows whose First is
+// larger than that begin a sequence, whose keys no row of another sequence sees.
+type BlockOps interface {
+	// Gate sets the first n elements of dst to σ(gate)·x.
+	Gate(dst, gate, x Buffer, n int)
+	// GateGrad computes dgate and dx of Gate.
+	GateGrad(dgate, dx, dy, gate, x Buffer, n int)
+	// Logistic computes loss[r] = −label[r]·log σ(x[r]) − (1−label[r])·log(1−σ(x[r])) and dx[r] =
+	// scale[r]·∂loss[r]/∂x[r].
+	Logistic(loss, dx, x Buffer, label, scale []float32, n int)
 }
 
 // Remote is the memory of a device that does not share the host's: what

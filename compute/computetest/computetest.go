@@ -78,6 +78,9 @@ func Run(t *testing.T, newDevice func() compute.Device) {
 		{"Probs agrees with the reference", probsAgree},
 		{"SmoothL1 agrees with the reference and its derivative", smoothL1Agrees},
 		{"AdamW agrees with the reference", adamWAgrees},
+		{"attention in blocks agrees with the reference and its derivative", blockAttendAgrees},
+		{"Gate agrees with the reference and its derivative", gateAgrees},
+		{"Logistic agrees with the reference and its derivative", logisticAgrees},
 	} {
 		t.Run(c.name, func(t *testing.T) { c.f(newBench(t, newDevice())) })
 	}

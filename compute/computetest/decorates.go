@@ -72,6 +72,7 @@ func full() compute.Abilities {
 		Bulk:     struct{ compute.Bulker }{},
 		BF16:     struct{ compute.BF16Reader }{},
 		Train:    struct{ compute.TrainOps }{},
+		Block:    struct{ compute.BlockOps }{},
 		Remote:   struct{ compute.Remote }{},
 		Stash:    struct{ compute.Stasher }{},
 		Check:    struct{ compute.Checker }{},

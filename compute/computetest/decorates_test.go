@@ -23,7 +23,7 @@ func (w wrapper) Abilities() compute.Abilities {
 }
 
 var everything = map[string]Treatment{
-	"Peaks": Passed, "Replay": Passed, "Choose": Passed, "Draw": Passed, "Bulk": Passed, "BF16": Passed, "Train": Passed, "Remote": Passed, "Stash": Passed, "Check": Passed, "Cancel": Passed, "Variants": Passed, "Latent": Passed, "Recur": Passed,
+	"Peaks": Passed, "Replay": Passed, "Choose": Passed, "Draw": Passed, "Bulk": Passed, "BF16": Passed, "Train": Passed, "Block": Passed, "Remote": Passed, "Stash": Passed, "Check": Passed, "Cancel": Passed, "Variants": Passed, "Latent": Passed, "Recur": Passed,
 }
 
 func with(name string, t Treatment) map[string]Treatment {

@@ -276,7 +276,9 @@ func (t *treeBatch) reference() (o, lse []float64) {
 				see(0, p)
 			}
 			for l, a := range t.g.Anc {
-				see(l+1, a[r])
+				if a[r] >= 0 {
+					see(l+1, a[r])
+				}
 			}
 			sum := 0.0
 			for _, s := range scores {

@@ -296,7 +296,7 @@ type Queue struct {
 // Abilities returns what the queue can do: it trains, stashes, finds peaks, checks logits, ends
 // operations early and knows the variants of layers and those with states.
 func (q *Queue) Abilities() compute.Abilities {
-	return compute.Abilities{Peaks: q, Cancel: q, Train: q, Stash: q, Check: q, Variants: q, Latent: q, Recur: q}
+	return compute.Abilities{Peaks: q, Cancel: q, Train: q, Block: q, Stash: q, Check: q, Variants: q, Latent: q, Recur: q}
 }
 
 // Write copies src, []float32 or []int32, to the start of dst.

@@ -21,6 +21,7 @@ type trainTasks struct {
 	rope    ropeTask
 	swiglu  swigluGradTask
 	attend  treeAttendTask
+	sigmoid sigmoidTask
 	ce      softCE
 	smooth  smoothTask
 	embed   embedGradTask

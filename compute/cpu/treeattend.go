@@ -46,8 +46,8 @@ func (t *treeAttendTask) prepare(op string, g *compute.TrainAttention, o, lse, q
 		if f < 0 || l < f || l >= rows {
 			panic(fmt.Sprintf("cpu: %s: row %d sees keys [%d,%d] of %d", op, r, f, l, rows))
 		}
-		if i := len(t.seqs) - 1; i >= 0 && t.seqs[i].first == f {
-			t.seqs[i].to, t.seqs[i].keys = r+1, max(t.seqs[i].keys, l-f+1)
+		if i := len(t.seqs) - 1; i >= 0 && f >= t.seqs[i].first && f < t.seqs[i].first+t.seqs[i].keys {
+			t.seqs[i].to, t.seqs[i].keys = r+1, max(t.seqs[i].keys, l+1-t.seqs[i].first)
 		} else {
 			t.seqs = append(t.seqs, sequence{r, r + 1, f, l - f + 1})
 		}
@@ -56,7 +56,7 @@ func (t *treeAttendTask) prepare(op string, g *compute.TrainAttention, o, lse, q
 		check(len(a) == n, op, "rows of ancestors", len(a), n)
 		rows := min(len(t.k[j+1]), len(t.v[j+1])) / max(1, t.ldk)
 		for r, i := range a {
-			if i < 0 || int(i) >= rows {
+			if i < -1 || int(i) >= rows {
 				panic(fmt.Sprintf("cpu: %s: row %d's ancestor %d on level %d of %d rows", op, r, i, j+1, rows))
 			}
 		}
@@ -134,6 +134,21 @@ func (t *treeAttendTask) row(x []float32, i int32, head int) []float32 {
 	return x[int(i)*t.ldk+head*t.hd:][:t.hd]
 }
 
+// dot returns the product of q with one KV head of row i of a level, −∞ if there is no such row.
+func (t *treeAttendTask) dot(w *worker, q, level []float32, i int32, head int) float32 {
+	if i < 0 {
+		return float32(math.Inf(-1))
+	}
+	return w.k.Dot(q, t.row(level, i, head))
+}
+
+// hide sets the scores of keys before row r's first to −∞.
+func (t *treeAttendTask) hide(scores []float32, s *sequence, r int) {
+	for i := range scores[:int(t.g.First[r])-s.first] {
+		scores[i] = float32(math.Inf(-1))
+	}
+}
+
 // seen returns the most keys that any of rows [r,r+m) sees, which is the last one's.
 func (t *treeAttendTask) seen(s *sequence, r, m int) int {
 	n := 0
@@ -179,9 +194,10 @@ func (t *treeAttendTask) forward(w *worker, s *sequence, head int) {
 				at := i*t.group + j
 				x := sc[at*ld:][:ld]
 				for l := range t.deep {
-					x[own+l] = w.k.Dot(q[at*t.hp:][:t.hd], t.row(t.k[l+1], t.g.Anc[l][r+i], head))
+					x[own+l] = t.dot(w, q[at*t.hp:][:t.hd], t.k[l+1], t.g.Anc[l][r+i], head)
 				}
 				all := x[:own+t.deep]
+				t.hide(all, s, r+i)
 				top := w.k.Max(all)
 				sum := w.k.ExpSum(all, all, top)
 				t.lse[(r+i)*t.g.Heads+head*t.group+j] = float32(float64(top) + logOf(float64(sum)))
@@ -198,7 +214,9 @@ func (t *treeAttendTask) forward(w *worker, s *sequence, head int) {
 				at := i*t.group + j
 				x := o[at*t.hp:][:t.hd]
 				for l := range t.deep {
-					w.k.Axpy(x, deep[at*t.deep+l], t.row(t.v[l+1], t.g.Anc[l][r+i], head))
+					if a := t.g.Anc[l][r+i]; a >= 0 {
+						w.k.Axpy(x, deep[at*t.deep+l], t.row(t.v[l+1], a, head))
+					}
 				}
 				copy(t.o[(r+i)*t.ldq+(head*t.group+j)*t.hd:], x)
 			}
@@ -250,18 +268,22 @@ func (t *treeAttendTask) backward(w *worker, s *sequence, head int) {
 				qr, dor := q[at*t.hp:][:t.hd], do[at*t.hp:][:t.hd]
 				for l := range t.deep {
 					a := t.g.Anc[l][r+i]
-					p[own+l] = w.k.Dot(qr, t.row(t.k[l+1], a, head))
-					d[own+l] = w.k.Dot(dor, t.row(t.v[l+1], a, head))
+					p[own+l] = t.dot(w, qr, t.k[l+1], a, head)
+					if d[own+l] = 0; a >= 0 {
+						d[own+l] = t.dot(w, dor, t.v[l+1], a, head)
+					}
 				}
 				all := p[:own+t.deep]
+				t.hide(all, s, r+i)
 				w.k.ExpSum(all, all, t.lse[(r+i)*t.g.Heads+h])
 				mean := w.k.Dot(dor, t.o[(r+i)*t.ldq+h*t.hd:][:t.hd])
 				w.k.Mul(d[:len(all)], d[:len(all)], all)
 				w.k.Axpy(d[:len(all)], -mean, all)
 				for l := range t.deep {
-					a := t.g.Anc[l][r+i]
-					w.k.Axpy(t.row(t.dk[l+1], a, head), d[own+l], qr)
-					w.k.Axpy(t.row(t.dv[l+1], a, head), p[own+l], dor)
+					if a := t.g.Anc[l][r+i]; a >= 0 {
+						w.k.Axpy(t.row(t.dk[l+1], a, head), d[own+l], qr)
+						w.k.Axpy(t.row(t.dv[l+1], a, head), p[own+l], dor)
+					}
 				}
 				copy(deep[at*t.deep:][:t.deep], d[own:])
 				clear(p[own:max(n, own)])
@@ -278,7 +300,9 @@ func (t *treeAttendTask) backward(w *worker, s *sequence, head int) {
 				at := i*t.group + j
 				x := dq[at*t.hp:][:t.hd]
 				for l := range t.deep {
-					w.k.Axpy(x, deep[at*t.deep+l], t.row(t.k[l+1], t.g.Anc[l][r+i], head))
+					if a := t.g.Anc[l][r+i]; a >= 0 {
+						w.k.Axpy(x, deep[at*t.deep+l], t.row(t.k[l+1], a, head))
+					}
 				}
 				w.k.Scale(x, t.scale)
 				copy(t.dq[(r+i)*t.ldq+(head*t.group+j)*t.hd:], x)

@@ -19,7 +19,7 @@ func TestATimedQueueKeepsItsAbilities(t *testing.T) {
 	wrap := func(q compute.Queue) compute.Queue { return micro.NewTimed(recorder{fixed: q}).Queue() }
 	computetest.Decorates(t, wrap, map[string]computetest.Treatment{
 		"Peaks": computetest.Wrapped, "Replay": computetest.Passed, "Choose": computetest.Passed, "Draw": computetest.Passed, "Bulk": computetest.Passed, "BF16": computetest.Passed,
-		"Train": computetest.Passed, "Remote": computetest.Passed, "Stash": computetest.Passed, "Check": computetest.Passed, "Cancel": computetest.Passed,
+		"Train": computetest.Passed, "Block": computetest.Passed, "Remote": computetest.Passed, "Stash": computetest.Passed, "Check": computetest.Passed, "Cancel": computetest.Passed,
 		"Variants": computetest.Passed, "Latent": computetest.Passed, "Recur": computetest.Passed,
 	})
 }

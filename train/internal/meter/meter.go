@@ -256,7 +256,12 @@ func (q *Queue) SwiGLUGrad(dgu, dy, gu compute.Buffer, n int) {
 func seen(g *compute.TrainAttention) float64 {
 	n := 0.0
 	for r := range g.First {
-		n += float64(g.Last[r]-g.First[r]+1) + float64(len(g.Anc))
+		n += float64(g.Last[r] - g.First[r] + 1)
+		for _, a := range g.Anc {
+			if a[r] >= 0 {
+				n++
+			}
+		}
 	}
 	return n
 }

@@ -1,0 +1,132 @@
+package computetest
+
+import (
+	"math"
+
+	"talf/compute"
+)
+
+// blocks returns the part of a device that trains block heads.
+func (b *bench) blocks() compute.BlockOps {
+	ops := b.q.Abilities().Block
+	if ops == nil {
+		b.Skip("the device does not train block heads")
+	}
+	return ops
+}
+
+// newBlockBatch is a block head's geometry: two texts with blocks of size rows after some of their
+// positions, each row of which sees the text before it, from a window on, and rows of its block,
+// all of them or those up to itself.
+func newBlockBatch(b *bench, window int, causal bool) *treeBatch {
+	const size, heads, kvh, hd = 3, 4, 2, 10
+	t := &treeBatch{heads: heads, kvh: kvh, hd: hd}
+	t.g = compute.TrainAttention{Heads: heads, KVHeads: kvh, HeadDim: hd, Anc: make([][]int32, size)}
+	for _, text := range []struct{ first, from, to int }{{0, 3, 21}, {21, 22, 30}} {
+		for at := text.from; at < text.to; at += 1 + at%4 {
+			block := int32(len(t.g.First))
+			for i := range size {
+				first := text.first
+				if window > 0 {
+					first = max(first, at+i-window+1)
+				}
+				t.g.First, t.g.Last = append(t.g.First, int32(first)), append(t.g.Last, int32(at-1))
+				for j := range size {
+					a := block + int32(j)
+					if causal && j > i {
+						a = -1
+					}
+					t.g.Anc[j] = append(t.g.Anc[j], a)
+				}
+			}
+		}
+	}
+	t.q = wide(b.random(len(t.g.First) * heads * hd))
+	text, rows := wide(b.random(2*30*kvh*hd)), wide(b.random(2*len(t.g.First)*kvh*hd))
+	t.k, t.v = [][]float64{text[:len(text)/2]}, [][]float64{text[len(text)/2:]}
+	for range size { // the rows are all levels
+		t.k, t.v = append(t.k, rows[:len(rows)/2]), append(t.v, rows[len(rows)/2:])
+	}
+	return t
+}
+
+func blockAttendAgrees(b *bench) {
+	b.blocks()
+	for _, window := range []int{0, 5} {
+		for _, causal := range []bool{false, true} {
+			t := newBlockBatch(b, window, causal)
+			rows, width := len(t.g.First), t.heads*t.hd
+			q, k, v := t.buffers(b)
+			for l := range k[2:] {
+				k[2+l], v[2+l] = k[1], v[1]
+			}
+			o, lse := b.alloc(compute.F32, rows, width), b.alloc(compute.F32, rows, t.heads)
+			b.train().TreeAttend(o, lse, q, k, v, &t.g)
+			wantO, wantL := t.reference()
+			b.near("o", b.read(o, len(wantO)), wantO, 1e-5)
+			b.near("lse", b.read(lse, len(wantL)), wantL, 2e-6)
+
+			do := b.random(rows * width)
+			dq := b.alloc(compute.F32, rows, width)
+			var dk, dv []compute.Buffer
+			for l := range k {
+				if l < 2 {
+					dk, dv = append(dk, b.alloc(compute.F32, k[l].Shape()...)), append(dv, b.alloc(compute.F32, v[l].Shape()...))
+				} else {
+					dk, dv = append(dk, dk[1]), append(dv, dv[1])
+				}
+			}
+			b.train().TreeAttendGrad(dq, dk, dv, b.buffer(do, rows, width), o, lse, q, k, v, &t.g)
+			f := func() float64 {
+				o, _ := t.reference()
+				return weighted(o, do)
+			}
+			b.gradient("dq", b.read(dq, rows*width), f, t.q, 1e-5)
+			for l := range 2 {
+				b.gradient("dk", b.read(dk[l], len(t.k[l])), f, t.k[l], 1e-5)
+				b.gradient("dv", b.read(dv[l], len(t.v[l])), f, t.v[l], 1e-5)
+			}
+		}
+	}
+}
+
+func gateAgrees(b *bench) {
+	ops := b.blocks()
+	const n = 1003
+	gate, x, dy := b.random(n), b.random(n), b.random(n)
+	gate[0], gate[1] = 90, -90
+	g64, x64 := wide(gate), wide(x)
+	ref := func() []float64 {
+		y := make([]float64, n)
+		for i := range y {
+			y[i] = x64[i] / (1 + math.Exp(-g64[i]))
+		}
+		return y
+	}
+	gb, xb, y := b.buffer(gate, n), b.buffer(x, n), b.alloc(compute.F32, n)
+	ops.Gate(y, gb, xb, n)
+	b.near("Gate", b.read(y, n), ref(), 1e-6)
+	dg, dx := b.alloc(compute.F32, n), b.alloc(compute.F32, n)
+	ops.GateGrad(dg, dx, b.buffer(dy, n), gb, xb, n)
+	f := func() float64 { return weighted(ref(), dy) }
+	b.gradient("dgate", b.read(dg, n), f, g64, 1e-5)
+	b.gradient("dx", b.read(dx, n), f, x64, 1e-5)
+}
+
+func logisticAgrees(b *bench) {
+	ops := b.blocks()
+	x, label, scale := []float32{0.3, -2, 5, 80, -80, 1}, []float32{0, 0.25, 1, 0.5, 0.5, 0.9}, []float32{1, 2, 0.5, 1, 1, 0}
+	n, x64 := len(x), wide(x)
+	ref := func() []float64 {
+		loss := make([]float64, n)
+		for i, x := range x64 {
+			y := float64(label[i])
+			loss[i] = y*math.Log1p(math.Exp(-x)) + (1-y)*math.Log1p(math.Exp(x))
+		}
+		return loss
+	}
+	loss, dx := b.alloc(compute.F32, n), b.alloc(compute.F32, n)
+	ops.Logistic(loss, dx, b.buffer(x, n), label, scale, n)
+	b.near("loss", b.read(loss, n), ref(), 1e-6)
+	b.gradient("dx", b.read(dx, n), func() float64 { return weighted(ref(), scale) }, x64, 1e-5)
+}
