@@ -128,7 +128,7 @@ func Open(ctx context.Context, c Config) (*Model, error) {
 		return nil, err
 	}
 	if c.Method == "" {
-		c.Method = "auto"
+		c.Method = decode.DefaultMethod
 	}
 	if c.Head != "" && c.Draft != "" {
 		return nil, errors.New("talf: both Head and Draft are given, want at most one")

@@ -31,6 +31,9 @@ type Options struct {
 	Unforced bool
 }
 
+// DefaultMethod is the method where a user names none. Its trees depend on the clock, and no text does (docs/adr/0013).
+const DefaultMethod = "auto"
+
 // Default returns plain greedy decoding.
 func Default() Options {
 	return Options{Method: "ar", Sample: sample.Greedy(), MaxTokens: 256}

@@ -142,7 +142,7 @@ func TestADraftModelOfAnotherVocabulary(t *testing.T) {
 		}
 		return stdout.String(), stderr.String()
 	}
-	want, _ := generate()
+	want, _ := generate("--method", "ar")
 	if got, said := generate("--draft", small, "--method", "salf:paper", "--stats"); got != want || strings.Contains(said, "τ 1.00") {
 		t.Errorf("%q, want %q; stderr %q", got, want, said)
 	}

@@ -67,7 +67,7 @@ func TestPipelineOfEveryArchitecture(t *testing.T) {
 			}
 
 			args := []string{"generate", "--model", dir, "--prompt", "The cat", "--max-tokens", "24", "--ignore-eos"}
-			want := talftest.OK(t, "", args...)
+			want := talftest.OK(t, "", append(args, "--method", "ar")...)
 			if want == "" {
 				t.Fatal("plain decoding wrote nothing")
 			}

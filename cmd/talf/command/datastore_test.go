@@ -27,7 +27,7 @@ func TestADatastoreIsBuiltInspectedAndDraftedFrom(t *testing.T) {
 		}
 		return string(b)
 	}
-	plain := answers()
+	plain := answers("--method", "ar")
 	file := filepath.Join(t.TempDir(), "answers.idx")
 	data := talftest.Write(t, filepath.Join(t.TempDir(), "answers.jsonl"), plain)
 	out := talftest.OK(t, "", "datastore", "build", "--model", dir, "--data", data, "--template", "{prompt}", "--answer-field", "text", "--out", file, "--json")

@@ -32,7 +32,7 @@ func (o *decodeOptions) flags(f *pflag.FlagSet) {
 	o.Options = decode.Default()
 	modelVar(f, &o.model, "")
 	draftFlags(f, &o.drafting)
-	f.StringVar(&o.Method, "method", "", "draft method and its parameters, such as salf:th=0.4,N=60 (default: salf with --head or --draft, ar without): "+methodsHelp())
+	f.StringVar(&o.Method, "method", decode.DefaultMethod, "draft method and its parameters, such as salf:th=0.4,N=60; ar drafts nothing: "+methodsHelp())
 	f.StringVar(&o.Verify, "verify", "", "rule that accepts tokens of a draft tree (default: greedy at temperature 0, target above): "+verifierNames())
 	f.Float64Var(&o.Sample.Temperature, "temperature", 0, "sampling temperature (0: always the most likely token)")
 	f.IntVar(&o.Sample.TopK, "top-k", 0, "sample from the k most likely tokens (0: all)")
@@ -74,12 +74,6 @@ func (o *decodeOptions) check(cmd *cobra.Command) error {
 	}
 	if err := checkDraft(&o.drafting); err != nil {
 		return err
-	}
-	if o.Method == "" {
-		o.Method = "ar"
-		if o.drafting.Given() {
-			o.Method = "salf"
-		}
 	}
 	var err error
 	if o.Format, err = o.output.Format(); err != nil {

@@ -23,7 +23,7 @@ func TestALanguageModelMayDraft(t *testing.T) {
 	lm := talftest.TinyModel(t, c, 5)
 	for _, sampling := range [][]string{nil, {"--temperature", "0.9", "--seed", "5"}} {
 		args := append([]string{"generate", "--model", dir, "--prompt", "Once upon a time", "--max-tokens", "90", "--ignore-eos"}, sampling...)
-		want := talftest.OK(t, "", args...)
+		want := talftest.OK(t, "", append(args, "--method", "ar")...)
 		for _, method := range []string{"salf:th=auto", "dynatree", "sequoia:N=20", "auto", "fuse"} {
 			if got := talftest.OK(t, "", append(args, "--draft", lm, "--method", method, "--threads", "1")...); got != want {
 				t.Errorf("%v, %s:\n%q, want\n%q", sampling, method, got, want)
@@ -68,7 +68,7 @@ func TestDraftsThatMakeNoSenseAreRefused(t *testing.T) {
 func TestADraftModelOfAnotherVocabulary(t *testing.T) {
 	demo := filepath.Join("..", "..", "..", "internal", "demo", "target")
 	args := []string{"generate", "--model", demo, "--prompt", "Once upon a time", "--max-tokens", "50", "--ignore-eos"}
-	want := talftest.OK(t, "", args...)
+	want := talftest.OK(t, "", append(args, "--method", "ar")...)
 	r := talftest.Run(t, "", append(args, "--draft", renumbered(t, demo), "--method", "beam:N=5,k=1,depth=3", "--stats")...)
 	// The same network with its tokens in another order is always right.
 	if r.Code != ExitOK || r.Out != want || !strings.Contains(r.Err, "τ 5.00: 50 tokens in 10 passes") {

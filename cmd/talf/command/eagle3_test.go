@@ -129,7 +129,7 @@ func TestAnEagle3HeadChatsAndServes(t *testing.T) {
 	for i := range 2 * len(methods) {
 		method, temperature := methods[i%len(methods)], i/len(methods)
 		prompt := fmt.Sprintf("Once upon %d", i%3)
-		want := strings.TrimSuffix(talftest.OK(t, "", "generate", "--model", target, "--prompt", prompt, "--max-tokens", "24", "--ignore-eos",
+		want := strings.TrimSuffix(talftest.OK(t, "", "generate", "--model", target, "--prompt", prompt, "--method", "ar", "--max-tokens", "24", "--ignore-eos",
 			"--temperature", fmt.Sprint(temperature), "--seed", "7"), "\n")
 		wg.Go(func() {
 			status, body := ask(t, url+"/completions", fmt.Sprintf(

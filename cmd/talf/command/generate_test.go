@@ -33,14 +33,23 @@ func TestMethodsGiveTheSameText(t *testing.T) {
 		{"--temperature", "1.2", "--min-p", "0.02", "--repetition-penalty", "1.3", "--seed", "0"},
 	} {
 		args := append([]string{"generate", "--model", dir, "--prompt", "Once upon a time", "--max-tokens", "40", "--ignore-eos"}, sampling...)
-		want := talftest.OK(t, "", args...)
+		want := talftest.OK(t, "", append(args, "--method", "ar")...)
 		if len(want) < 20 {
 			t.Fatalf("plain decoding wrote %q", want)
 		}
-		for _, method := range []string{"ar", "beam", "optimal:N=20,B=4", "salf", "salf:paper,th=0.1,finish=fill"} {
-			got := talftest.OK(t, "", append(args, "--head", ckpt, "--method", method, "--threads", "1")...)
+		for _, drafts := range [][]string{
+			{},
+			{"--head", ckpt},
+			{"--draft", dir}, // whatever the clock makes of the default
+			{"--head", ckpt, "--method", "ar"},
+			{"--head", ckpt, "--method", "beam"},
+			{"--head", ckpt, "--method", "optimal:N=20,B=4"},
+			{"--head", ckpt, "--method", "salf"},
+			{"--head", ckpt, "--method", "salf:paper,th=0.1,finish=fill"},
+		} {
+			got := talftest.OK(t, "", append(append(args, "--threads", "1"), drafts...)...)
 			if got != want {
-				t.Errorf("%v, %s:\n%q, want\n%q", sampling, method, got, want)
+				t.Errorf("%v, %v:\n%q, want\n%q", sampling, drafts, got, want)
 			}
 		}
 	}
@@ -74,12 +83,12 @@ func TestNoCommandRunsWithoutItsClass(t *testing.T) {
 func TestGenerateReadsStandardInputAndPrintsStats(t *testing.T) {
 	dir := talftest.TinyModel(t, talftest.TinyConfig(), 1)
 	ckpt := talftest.TinyHead(t, dir, 1)
-	r := talftest.Run(t, "Tom had 3 apples\n", "generate", "--model", dir, "--head", ckpt, "--max-tokens", "12", "--ignore-eos", "--stats")
+	r := talftest.Run(t, "Tom had 3 apples\n", "generate", "--model", dir, "--head", ckpt, "--method", "salf:paper", "--max-tokens", "12", "--ignore-eos", "--stats")
 	if r.Code != ExitOK || !strings.Contains(r.Err, "τ ") || !strings.Contains(r.Err, "draft") {
 		t.Errorf("exit %d, stderr:\n%s", r.Code, r.Err)
 	}
 	var a decode.Answer
-	out := talftest.OK(t, "", "generate", "--model", dir, "--prompt", "Tom had 3 apples", "--max-tokens", "12", "--ignore-eos", "--json")
+	out := talftest.OK(t, "", "generate", "--model", dir, "--prompt", "Tom had 3 apples", "--method", "ar", "--max-tokens", "12", "--ignore-eos", "--json")
 	if err := json.Unmarshal([]byte(out), &a); err != nil {
 		t.Fatal(err)
 	}

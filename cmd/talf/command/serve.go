@@ -76,7 +76,7 @@ names of the flags; a flag on the command line wins.`,
 	f := c.Flags()
 	modelVar(f, &o.model, "")
 	draftFlags(f, &o.drafting)
-	f.StringArrayVar(&o.methods, "method", nil, "draft `method`, or METHOD@VERIFIER, that requests may choose, the first by default (may be repeated; default: auto)")
+	f.StringArrayVar(&o.methods, "method", []string{decode.DefaultMethod}, "draft `method`, or METHOD@VERIFIER, that requests may choose, the first by default (may be repeated)")
 	f.StringVar(&o.listen.Address, "listen", "127.0.0.1:8080", "address and port")
 	f.StringSliceVar(&o.server.Names, "served-model-name", nil, "names of the model in requests (default: that of its directory); any other name is answered, too")
 	f.IntVar(&o.loop.MaxRunning, "max-running", o.loop.MaxRunning, "requests that share the model's passes")
@@ -125,9 +125,6 @@ func (o *serveOptions) check(cmd *cobra.Command) error {
 	}
 	if key := os.Getenv(keyVariable); o.keyFile == "" && key == "" && !o.exposed && !serve.Loopback(o.listen.Address) {
 		return usagef("--listen %s can be reached from other machines: give --api-key-file, or --without-key to let everyone in", o.listen.Address)
-	}
-	if len(o.methods) == 0 {
-		o.methods = []string{"auto"}
 	}
 	return nil
 }

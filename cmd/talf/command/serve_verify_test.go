@@ -59,7 +59,7 @@ func TestServeVerifiers(t *testing.T) {
 	// A prediction is no draw of the draft model's. The verifier that does for every tree takes over.
 	status, body := ask(t, url+"/completions", fmt.Sprintf(
 		`{"prompt":"Once upon a","max_tokens":40,"ignore_eos":true,"temperature":0.7,"seed":5,"talf":{"method":%q},"prediction":{"type":"content","content":"Once upon a time"}}`, drawn+"@traversal"))
-	plain := strings.TrimSuffix(talftest.OK(t, "", "generate", "--model", dir, "--prompt", "Once upon a", "--max-tokens", "40", "--ignore-eos", "--temperature", "0.7", "--seed", "5"), "\n")
+	plain := strings.TrimSuffix(talftest.OK(t, "", "generate", "--model", dir, "--method", "ar", "--prompt", "Once upon a", "--max-tokens", "40", "--ignore-eos", "--temperature", "0.7", "--seed", "5"), "\n")
 	var got talk
 	if err := json.Unmarshal([]byte(body), &got); err != nil || status != 200 || len(got.Choices) != 1 || got.Choices[0].Text != plain {
 		t.Errorf("with a prediction: %d %s, want %q", status, body, plain)
