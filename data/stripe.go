@@ -186,7 +186,7 @@ func mergeLocked(dir string) error {
 	case !errors.Is(err, fs.ErrNotExist):
 		return err
 	case len(all) == 0:
-		return fmt.Errorf("neither %s nor the manifests of parts: want a directory that talf preprocess --shard-index writes to", ManifestName)
+		return fmt.Errorf("neither %s nor the manifests of parts: want a directory that parts of one labelling wrote to", ManifestName)
 	}
 	first := all[slices.SortedFunc(maps.Keys(all), func(a, b Stripe) int { return a.Index - b.Index })[0]]
 	m := Manifest{Format: manifestFormat, Meta: first.Meta, Shards: []Shard{}, Complete: true}

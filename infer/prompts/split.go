@@ -25,7 +25,7 @@ func ParseSplit(name string) (Split, error) {
 	case All, Tune, Report:
 		return s, nil
 	}
-	return "", fmt.Errorf("--split is %q, want tune, report or all", name)
+	return "", fmt.Errorf("split is %q, want tune, report or all", name)
 }
 
 // Has reports whether p is in the part.

@@ -182,7 +182,7 @@ func Read(r io.Reader, f func(s *Step) error) (Header, error) {
 		return h, err
 	}
 	if err := json.Unmarshal(b, &h); err != nil || h.Version < 1 {
-		return h, errors.New("line 1 is no trace header, want a file that `talf generate --trace` wrote")
+		return h, errors.New("line 1 is no trace header, want a trace of rounds")
 	}
 	if h.Version > Version {
 		return h, fmt.Errorf("talf_trace is %d, want at most %d: a newer version wrote the file", h.Version, Version)

@@ -16,7 +16,7 @@ var namesFlag = regexp.MustCompile(`(^|[ (:'])--[a-z]`)
 // What users of the library may read names no flags of the command line, which adds them (internal/hint).
 func TestTheLibraryNamesNoFlags(t *testing.T) {
 	texts := 0
-	for _, dir := range []string{".", "infer", "infer/decode", "infer/loop", "infer/source", "infer/verify", "model/...", "text/..."} {
+	for _, dir := range []string{".", "data/...", "infer/...", "model/...", "preprocess/...", "serve/...", "text/...", "train/...", "tree/..."} {
 		dir, deep := strings.CutSuffix(dir, "/...")
 		top := filepath.Join("../..", filepath.FromSlash(dir))
 		err := filepath.WalkDir(top, func(path string, d fs.DirEntry, err error) error {

@@ -17,6 +17,7 @@ import (
 	"unicode"
 
 	"talf/data"
+	"talf/internal/hint"
 	"talf/model/sample"
 	"talf/preprocess"
 	"talf/preprocess/regenerate"
@@ -121,12 +122,15 @@ func New(ctx context.Context, c Config) (*Client, error) {
 // maxModel bounds the name of a model that shards record, in bytes.
 const maxModel = 256
 
+// naming is the hint of a server that does not say which its model is.
+const naming = "{regenerate-model} names it"
+
 // only returns the name of the server's model.
 func (a *Client) only(ctx context.Context) (string, error) {
 	b, err := a.do(ctx, http.MethodGet, "models", nil, "the list of models")
 	var status *statusError
 	if errors.As(err, &status) && status.code == http.StatusNotFound {
-		err = fmt.Errorf("%w: want the model's name in --regenerate-model", err)
+		err = &hint.Error{Err: err, Hint: naming}
 	}
 	if err != nil {
 		return "", err
@@ -137,19 +141,19 @@ func (a *Client) only(ctx context.Context) (string, error) {
 		} `json:"data"`
 	}
 	if err := json.Unmarshal(b, &list); err != nil || len(list.Data) == 0 {
-		return "", fmt.Errorf("%s: no list of models, want the model's name in --regenerate-model", a.base.JoinPath("models"))
+		return "", hint.Errorf(naming, "%s: no list of models", a.base.JoinPath("models"))
 	}
 	if len(list.Data) > 1 {
 		var names []string
 		for _, m := range list.Data[:min(len(list.Data), 8)] {
 			names = append(names, fmt.Sprintf("%.100q", m.ID))
 		}
-		return "", fmt.Errorf("%s: %d models (%s), want one of them in --regenerate-model", a.base.JoinPath("models"), len(list.Data), strings.Join(names, ", "))
+		return "", hint.Errorf(naming, "%s: %d models (%s), want one", a.base.JoinPath("models"), len(list.Data), strings.Join(names, ", "))
 	}
 	if id := list.Data[0].ID; id != "" && len(id) <= maxModel && strings.IndexFunc(id, func(r rune) bool { return !unicode.IsPrint(r) }) < 0 {
 		return id, nil
 	}
-	return "", fmt.Errorf("%s: the model's name is %.100q, want 1 to %d printable bytes, or one in --regenerate-model", a.base.JoinPath("models"), list.Data[0].ID, maxModel)
+	return "", hint.Errorf(naming, "%s: the model's name is %.100q, want 1 to %d printable bytes", a.base.JoinPath("models"), list.Data[0].ID, maxModel)
 }
 
 // Describe returns the description of sampling that shards record. The address is not part of it: a

@@ -21,6 +21,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"talf/data"
+	"talf/internal/hint"
 	"talf/internal/limits"
 	"talf/internal/wire"
 	"talf/model/sample"
@@ -447,10 +448,10 @@ func TestServersAreNamedAsClientsNameThem(t *testing.T) {
 		}
 	})
 	for address, want := range map[string]string{
-		url:                          `/v1/models: 2 models ("a", "b"), want one of them in --regenerate-model`,
-		url + "/none/":               "/none/models: no list of models, want the model's name in --regenerate-model",
+		url:                          `/v1/models: 2 models ("a", "b"), want one: --regenerate-model names it`,
+		url + "/none/":               "/none/models: no list of models: --regenerate-model names it",
 		url + "/bad":                 `/bad/models: the model's name is "a\x1b[31m", want 1 to 256 printable bytes`,
-		url + "/other":               "/other/models: the list of models: status 404: 404 page not found: want the model's name in --regenerate-model",
+		url + "/other":               "/other/models: the list of models: status 404: 404 page not found: --regenerate-model names it",
 		"localhost:8000":             "http://host:8000/v1",
 		"ftp://x/":                   `"ftp://x/", want one such as`,
 		"http://":                    "want one such as",
@@ -461,7 +462,7 @@ func TestServersAreNamedAsClientsNameThem(t *testing.T) {
 	} {
 		c := Default()
 		c.URL = address
-		if _, err := New(t.Context(), c); err == nil || !strings.Contains(err.Error(), want) || strings.Contains(err.Error(), "word@") {
+		if _, err := New(t.Context(), c); err == nil || !strings.Contains(hint.Text(err), want) || strings.Contains(hint.Text(err), "word@") {
 			t.Errorf("%s: %v, want %s", address, err, want)
 		}
 	}

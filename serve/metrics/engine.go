@@ -57,7 +57,7 @@ var (
 	failedPasses = describe("talf_failed_passes_total", "Passes of the model that failed.")
 	passSeconds  = describe("talf_pass_seconds_total", "Time in passes, by what it was spent on.", "part")
 	refused      = describe("talf_refused_answers_total", "Answers that the queue did not take.")
-	expired      = describe("talf_expired_answers_total", "Answers that waited longer than --max-wait.")
+	expired      = describe("talf_expired_answers_total", "Answers that waited too long to begin.")
 )
 
 // Describe sends nothing: the collector is unchecked, because its descriptions are fixed here.

@@ -8,13 +8,14 @@ import (
 
 	"talf/compute"
 	"talf/compute/devices"
+	"talf/internal/hint"
 	"talf/internal/launch"
 )
 
 // F32 and BF16 are the types of Place.Math and Place.DType.
 const F32, BF16 = "f32", "bf16"
 
-// A Place says what a run trains on. Its errors speak of the flags of a command.
+// A Place says what a run trains on.
 type Place struct {
 	Devices    devices.Names
 	Math       string // type in which devices multiply
@@ -30,25 +31,25 @@ type Place struct {
 func (p *Place) Check() error {
 	switch {
 	case p.Math != F32 && p.Math != BF16:
-		return fmt.Errorf("--math is %q, want %s or %s", p.Math, F32, BF16)
+		return fmt.Errorf("math is %q, want %s or %s", p.Math, F32, BF16)
 	case p.DType != F32 && p.DType != BF16:
-		return fmt.Errorf("--dtype is %q, want %s or %s", p.DType, F32, BF16)
+		return fmt.Errorf("dtype is %q, want %s or %s", p.DType, F32, BF16)
 	case p.Math == BF16 && p.Devices.String() == string(devices.CPU):
-		return errors.New("--math bf16 is for CUDA devices")
+		return hint.Errorf("{device} names one", "math bf16 is for CUDA devices")
 	case p.Unresolved:
 		return nil
 	}
 	on, err := p.Devices.Resolve()
 	if err != nil {
-		return fmt.Errorf("--device: %w", err)
+		return fmt.Errorf("device: %w", err)
 	}
 	switch d := on[0]; {
 	case p.Math == BF16 && !d.Remote():
-		return errors.New("--math bf16 is for CUDA devices, and --device auto found none")
+		return errors.New("math bf16 is for CUDA devices, and none was found")
 	case p.DType == BF16 && d.Remote():
-		return fmt.Errorf("--dtype bf16 is for the CPU: on %s --math bf16 multiplies in bfloat16", d)
+		return hint.Errorf("{math} bf16 multiplies in bfloat16 there", "dtype bf16 is for the CPU, not for %s", d)
 	case p.Profile != "" && d.Remote():
-		return fmt.Errorf("--profile times operations one by one, but those of %s run asynchronously: train on the CPU", d)
+		return fmt.Errorf("a profile times operations one by one, but those of %s run asynchronously: train on the CPU", d)
 	}
 	return nil
 }
@@ -60,19 +61,19 @@ func (p *Place) On(ranks int, env launch.Env) (devices.Names, error) {
 	first := append(slices.Clone(p.Devices), devices.CPU)[0]
 	switch {
 	case ranks > 1 && p.Online:
-		return nil, fmt.Errorf("--online: each of %d ranks would label all of the text: use preprocess, or start one process", ranks)
+		return nil, fmt.Errorf("labelling while training: each of %d ranks would label all of the text: use preprocess, or start one process", ranks)
 	case ranks > 1 && (first == devices.Auto || first == devices.CPU):
 		if p.Math == BF16 {
-			return nil, fmt.Errorf("--device %s --math %s: %d ranks train on CPUs, unless --device names CUDA devices for them", &p.Devices, p.Math, ranks)
+			return nil, hint.Errorf("{device} names CUDA devices for them", "math %s is for CUDA devices, and with device %s %d ranks train on CPUs", p.Math, &p.Devices, ranks)
 		}
 		return devices.Names{devices.CPU}, nil
 	}
 	on, err := p.Devices.Resolve()
 	switch {
 	case err != nil:
-		return nil, fmt.Errorf("--device: %w", err)
+		return nil, fmt.Errorf("device: %w", err)
 	case ranks == 1 && len(on) > 1 && p.Online:
-		return nil, fmt.Errorf("--online: each of %d devices would label all of the text: use preprocess, or take one device", len(on))
+		return nil, fmt.Errorf("labelling while training: each of %d devices would label all of the text: use preprocess, or take one device", len(on))
 	case ranks == 1:
 		return on, nil
 	}
@@ -81,9 +82,9 @@ func (p *Place) On(ranks int, env launch.Env) (devices.Names, error) {
 	case err != nil:
 		return nil, err
 	case !found:
-		return nil, fmt.Errorf("--device %s: the launcher does not tell ranks their places on their machine, by which they share devices out: Open MPI, MPICH and Slurm do", &p.Devices)
+		return nil, fmt.Errorf("device %s: the launcher does not tell ranks their places on their machine, by which they share devices out: Open MPI, MPICH and Slurm do", &p.Devices)
 	case at >= len(on):
-		return nil, fmt.Errorf("--device %s: there is no device for rank %d of this machine, counted from 0: start as many ranks on a machine as devices are named", &p.Devices, at)
+		return nil, fmt.Errorf("device %s: there is no device for rank %d of this machine, counted from 0: start as many ranks on a machine as devices are named", &p.Devices, at)
 	}
 	return on[at : at+1], nil
 }
@@ -97,7 +98,7 @@ func (p *Place) Log(log *slog.Logger, dev compute.Device) {
 	by, why := library.TrainsWith()
 	switch {
 	case !p.CUBLAS:
-		by = "the device's own: --cublas=false"
+		by = "the device's own: cuBLAS is turned off"
 	case why != nil:
 		by = "the device's own: " + why.Error()
 	}

@@ -24,12 +24,12 @@ func TestRanksShareDevicesOut(t *testing.T) {
 		{nil, F32, 4, "", devices.Names{"cpu"}, ""},
 		{devices.Names{"cpu"}, F32, 4, "0", devices.Names{"cpu"}, ""},
 		{devices.Names{"auto"}, F32, 4, "1", devices.Names{"cpu"}, ""},
-		{devices.Names{"auto"}, BF16, 2, "0", nil, "--device auto --math bf16: 2 ranks train on CPUs"},
+		{devices.Names{"auto"}, BF16, 2, "0", nil, "math bf16 is for CUDA devices, and with device auto 2 ranks train on CPUs"},
 		{both, F32, 1, "", both, ""},
 		{both, F32, 4, "0", devices.Names{"cuda:4"}, ""}, // two machines with two ranks each
 		{both, BF16, 4, "1", devices.Names{"cuda:2"}, ""},
-		{both, F32, 4, "2", nil, "--device cuda:4,cuda:2: there is no device for rank 2 of this machine"},
-		{devices.Names{"cuda:1"}, F32, 2, "1", nil, "--device cuda:1: there is no device for rank 1 of this machine"},
+		{both, F32, 4, "2", nil, "device cuda:4,cuda:2: there is no device for rank 2 of this machine"},
+		{devices.Names{"cuda:1"}, F32, 2, "1", nil, "device cuda:1: there is no device for rank 1 of this machine"},
 		{both, F32, 4, "", nil, "the launcher does not tell ranks their places"},
 		{both, F32, 4, "x", nil, "want a whole number"},
 	} {

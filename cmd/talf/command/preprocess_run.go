@@ -151,7 +151,7 @@ func (a *app) products(copies []*model.Model, library bool) (string, error) {
 	by, err := preprocess.Products(copies, library, func(m *model.Model, by string, why error) {
 		switch {
 		case !library:
-			by = "the device's own: --cublas=false"
+			by = "the device's own: cuBLAS is turned off"
 		case why != nil:
 			by = "the device's own: " + why.Error()
 		}

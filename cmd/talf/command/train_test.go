@@ -122,10 +122,10 @@ held-out: 0.2
 
 func TestWhatADeviceMultipliesIsAskedOfDevices(t *testing.T) {
 	args := []string{"train", "--model", "m", "--data", "d", "--out", filepath.Join(t.TempDir(), "o")}
-	talftest.Run(t, "", append(args, "--math", "bf16")...).Refuses(t, ExitUsage, "--math bf16 is for CUDA devices")
+	talftest.Run(t, "", append(args, "--math", "bf16")...).Refuses(t, ExitUsage, "math bf16 is for CUDA devices: --device names one")
 	t.Setenv("CUDA_VISIBLE_DEVICES", "-1")
 	talftest.Run(t, "", append(args, "--math", "bf16", "--device", "auto")...).Refuses(t, ExitUsage,
-		"--math bf16 is for CUDA devices, and --device auto found none")
-	talftest.Run(t, "", append(args, "--math", "f16")...).Refuses(t, ExitUsage, `--math is "f16", want f32 or bf16`)
+		"math bf16 is for CUDA devices, and none was found")
+	talftest.Run(t, "", append(args, "--math", "f16")...).Refuses(t, ExitUsage, `math is "f16", want f32 or bf16`)
 	talftest.Run(t, "", append(args, "--device", "gpu")...).Refuses(t, ExitUsage, "want cpu, auto, cuda:all, or cuda:N")
 }

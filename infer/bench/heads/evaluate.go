@@ -169,7 +169,7 @@ func Evaluations() spec.Table[Evaluation] {
 	return spec.Table[Evaluation]{Kind: "evaluation", Lines: []Evaluation{
 		{line("fig2a", "share of tree nodes by rank among their siblings"), optimal("Optimal tree search"), false, shareTables, shareFigures},
 		{line("fig2b", "accuracy and calibration when conditioned on the n-th ranked token, n = 1..5"), nil, false, nil, nil},
-		{line("table3", "τ of heads trained with k = 1, 2, 4, one --head each"), optimal("optimal"), false, tauTables, tauFigures},
+		{line("table3", "τ of heads trained with k = 1, 2, 4, one head each"), optimal("optimal"), false, tauTables, tauFigures},
 		{line("table4", "τ and speed-up by SALF's threshold"), thresholds, true, thresholdTables, thresholdFigures},
 	}}
 }

@@ -261,7 +261,7 @@ func (r *Rig) RankTexts(ctx context.Context, over string, c *bench.Config) (text
 		return texts, fmt.Sprintf("the %d given texts, all of their tokens", len(texts)), nil
 	case OverAnswers:
 	default:
-		return nil, "", fmt.Errorf("--over is %q, want %s or %s", over, OverAnswers, OverTexts)
+		return nil, "", fmt.Errorf("over is %q, want %s or %s", over, OverAnswers, OverTexts)
 	}
 	m := bench.Method{Spec: bench.Baseline}
 	mk, err := c.Open(&m, 0, r.Model.Spec().Vocab)
@@ -286,7 +286,7 @@ func (r *Rig) RankTexts(ctx context.Context, over string, c *bench.Config) (text
 // models have. what says what the texts are.
 func (r *Rig) ByRank(ctx context.Context, over string, c *bench.Config, ranks int, told func(cut int), f func(head string, items [][]heads.Item, texts []heads.Text) error) (what string, err error) {
 	if len(r.blind) > 0 {
-		return "", fmt.Errorf("--head %s: Medusa heads do not read the tokens of a draft, so none can be given to them by rank", r.blind[0])
+		return "", fmt.Errorf("head %s: Medusa heads do not read the tokens of a draft, so none can be given to them by rank", r.blind[0])
 	}
 	texts, what, err := r.RankTexts(ctx, over, c)
 	if err != nil {
@@ -322,26 +322,26 @@ type Named struct{ Name, Path string }
 // Names are what a command line names.
 type Names struct{ Heads, Drafts, Prompts []Named }
 
-// ParseAll parses the values of --head, --draft and --prompts.
+// ParseAll parses the names of heads, small models and sets of prompts.
 func ParseAll(heads, drafts, prompts []string) (n Names, err error) {
-	if n.Heads, err = ParseNames("--head", "CKPT", heads); err != nil {
+	if n.Heads, err = ParseNames("head", "CKPT", heads); err != nil {
 		return n, err
 	}
-	if n.Drafts, err = ParseNames("--draft", "DIR", drafts); err != nil {
+	if n.Drafts, err = ParseNames("draft", "DIR", drafts); err != nil {
 		return n, err
 	}
 	for _, d := range n.Drafts {
 		if slices.ContainsFunc(n.Heads, func(h Named) bool { return h.Name == d.Name }) {
-			return n, fmt.Errorf("--draft: a head is called %q too: say NAME=DIR", d.Name)
+			return n, fmt.Errorf("draft: a head is called %q too: say NAME=DIR", d.Name)
 		}
 	}
-	n.Prompts, err = ParseNames("--prompts", "FILE", prompts)
+	n.Prompts, err = ParseNames("prompts", "FILE", prompts)
 	return n, err
 }
 
-// ParseNames parses the values of a flag, PATH or NAME=PATH, whose names must differ. A path
+// ParseNames parses values of an option, PATH or NAME=PATH, whose names must differ. A path
 // alone is named after its last element, a URL after its host. what is the word for PATH in errors.
-func ParseNames(flag, what string, values []string) ([]Named, error) {
+func ParseNames(option, what string, values []string) ([]Named, error) {
 	var all []Named
 	for _, f := range values {
 		name, path, ok := strings.Cut(f, "=")
@@ -352,10 +352,10 @@ func ParseNames(flag, what string, values []string) ([]Named, error) {
 			}
 		}
 		if name == "" || path == "" {
-			return nil, fmt.Errorf("%s is %q, want %s or NAME=%s", flag, f, what, what)
+			return nil, fmt.Errorf("%s is %q, want %s or NAME=%s", option, f, what, what)
 		}
 		if slices.ContainsFunc(all, func(n Named) bool { return n.Name == name }) {
-			return nil, fmt.Errorf("%s: two are called %q: say NAME=%s", flag, name, what)
+			return nil, fmt.Errorf("%s: two are called %q: say NAME=%s", option, name, what)
 		}
 		all = append(all, Named{name, path})
 	}

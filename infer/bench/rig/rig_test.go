@@ -152,17 +152,17 @@ func TestSettingsNameTheModelsInOrder(t *testing.T) {
 }
 
 func TestNamesOfPaths(t *testing.T) {
-	got, err := rig.ParseNames("--head", "CKPT", []string{"dir/one", "b=dir/one", "c=x=y", "http://[::1]:80/v1"})
+	got, err := rig.ParseNames("head", "CKPT", []string{"dir/one", "b=dir/one", "c=x=y", "http://[::1]:80/v1"})
 	if d := cmp.Diff([]rig.Named{{"one", "dir/one"}, {"b", "dir/one"}, {"c", "x=y"}, {"[::1]:80", "http://[::1]:80/v1"}}, got); d != "" || err != nil {
 		t.Errorf("%v: %s", err, d)
 	}
 	for value, want := range map[string]string{
-		"=x":     `--head is "=x", want CKPT or NAME=CKPT`,
-		"a=":     `--head is "a=", want CKPT or NAME=CKPT`,
-		"z/one":  `--head: two are called "one": say NAME=CKPT`,
-		"one=/x": `--head: two are called "one": say NAME=CKPT`,
+		"=x":     `head is "=x", want CKPT or NAME=CKPT`,
+		"a=":     `head is "a=", want CKPT or NAME=CKPT`,
+		"z/one":  `head: two are called "one": say NAME=CKPT`,
+		"one=/x": `head: two are called "one": say NAME=CKPT`,
 	} {
-		if _, err := rig.ParseNames("--head", "CKPT", []string{"dir/one", value}); err == nil || err.Error() != want {
+		if _, err := rig.ParseNames("head", "CKPT", []string{"dir/one", value}); err == nil || err.Error() != want {
 			t.Errorf("%q: %v, want %q", value, err, want)
 		}
 	}

@@ -19,7 +19,7 @@ func sequoiaMethod() method.Method {
 				method.Nodes(60),
 				spec.Int("depth", 10, 1, shape.MaxDepth, "most edges of the tree"),
 				spec.Floats("accept", sequoiaAccept, spec.Closed(0, 1), "probability that each rank is right"),
-				spec.File("file", "JSON with these probabilities, or with by_rank of a row of talf bench --out"),
+				spec.File("file", "JSON with these probabilities, or with by_rank of a row that talf bench wrote"),
 				method.Draw(),
 			},
 		},
