@@ -336,7 +336,7 @@ type Ops interface {
 	// Attend takes qkv [n][(heads+2·kvHeads)·headDim], prepares queries and keys
 	// in place as a says, writes keys and values to each row's slot of layer, and
 	// computes dst [n][heads·headDim] over each row's prefix and own ancestors,
-	// in logical order. With a store whose values are parts of keys, the sizes of the
+	// in logical order. A span may see what another of the step writes. With a store whose values are parts of keys, the sizes of the
 	// two are KVConfig.Projection and heads·Latent.
 	Attend(dst, qkv Buffer, kv KV, layer int, a *Attention, s *Step)
 	// SwiGLU computes dst [n][F] = silu(g)·u from gu [n][2F] = [g | u].
@@ -363,11 +363,13 @@ type Step struct {
 // nodes before From ran in an earlier pass and have their keys in place.
 type Span struct {
 	Row, N int
-	Prefix int      // positions [0,Prefix) of the sequence are seen by all rows
-	Blocks []int32  // KV blocks of the prefix, BlockLen positions each; −1: one of the first Unseen
-	From   int      // first node that runs
-	Own    []int32  // slot of every node [0,From+N)
-	Anc    []uint64 // [From+N][Stride] ancestor bits, a node's own bit included
+	Prefix int     // positions [0,Prefix) of the sequence are seen by all rows
+	Blocks []int32 // KV blocks of the prefix, BlockLen positions each; −1: one of the first Unseen
+	From   int     // first node that runs
+	Own    []int32 // slot of every node [0,From+N)
+	// Anc [From+N][Stride] are ancestor bits, a node's own bit included. In a span of one word they may be any nodes' of the span,
+	// later ones' too: the rows of a block see one another both ways.
+	Anc    []uint64
 	Stride int
 	// Late, unless nil, is a Choice's Anc [N][Stride] in a step of one span: ancestor bits of the rows, of
 	// which only the number is known, and is that of Anc's.

@@ -351,11 +351,13 @@ func (w *world) turned(row []float32, h, pos int, n []float32) []float64 {
 	return y
 }
 
-// reference computes one node's attention over its whole logical sequence, or the
-// last window of it.
-func (w *world) reference(seq [][]float32) []float64 {
+// reference computes the attention of a sequence's last row over all of it, or the last window of it.
+func (w *world) reference(seq [][]float32) []float64 { return w.referenceOf(seq, len(seq)-1) }
+
+// referenceOf is reference of the row at a position.
+func (w *world) referenceOf(seq [][]float32, last int) []float64 {
 	var out []float64
-	last, first := len(seq)-1, 0
+	first := 0
 	if w.window > 0 {
 		first = max(0, len(seq)-w.window)
 	}

@@ -49,6 +49,7 @@ func Run(t *testing.T, newDevice func() compute.Device) {
 		{"a prompt has the same bits in chunks of any size, with norms, windows, partial rotation and variants", func(b *bench) { b.varied(chunksInvariant) }},
 		{"tree nodes have the bits of plain decoding", func(b *bench) { treesInvariant(b, variation{}) }},
 		{"tree nodes have the bits of plain decoding, with norms, windows, partial rotation and variants", func(b *bench) { b.varied(treesInvariant) }},
+		{"rows of a block see one another", func(b *bench) { b.varied(bothWays) }},
 		{"MoveKV moves keys and values", moveInvariant},
 		{"passes without rows do nothing", emptyPasses},
 		{"queues of several goroutines do not disturb each other", queuesSideBySide},

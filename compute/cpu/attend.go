@@ -21,7 +21,7 @@ const (
 
 // attendTask computes one (span, some of its rows, kvHead, group of its query heads) per part.
 //
-// Every row's reduction runs over logical positions: the prefix, then the row's own ancestors by
+// Every row's reduction runs over logical positions: the prefix, then the nodes that it sees by
 // ascending node, or the last window of these. Nodes in between that the row does not see have
 // weight 0, and fma(0, v, acc) is acc: the value is the same as in plain decoding. The sum of
 // exponentials begins where the row's window does, wherever the part's first block lies.
@@ -195,7 +195,7 @@ func (t *attendTask) rows(w *worker, p *compute.Span, group, r0, m int) {
 		skip   = t.unseen(p, r0, m) // blocks of the prefix that no row sees
 		blocks = p.Blocks[min(skip, len(p.Blocks)):]
 		prefix = p.Prefix - min(p.Prefix, skip*block)
-		last   = p.From + r0 + m // nodes [0,last) may be seen
+		last   = lastSeen(p, r0, m) // nodes [0,last) may be seen
 		ld     = prefix + last + panel
 		ldq    = kv.c.Projection(t.s.Heads)
 	)
@@ -236,14 +236,14 @@ func (t *attendTask) rows(w *worker, p *compute.Span, group, r0, m int) {
 		for j := range g {
 			r := i*g + j
 			row := s[r*ld:][:prefix+last]
-			n := prefix + pull(row[prefix:], anc, node)
+			n := prefix + pull(row[prefix:], anc)
 			seen := row[:n]
 			if t.window > 0 && n > t.window {
 				seen = row[n-t.window : n]
 				clear(row[:n-t.window])
 			}
 			sum := t.weigh(w, seen, first+j)
-			push(row[prefix:], anc, node, n-prefix)
+			push(row[prefix:], anc, n-prefix)
 			// The query is no longer needed: its first element holds the row's sum.
 			q[r*hd] = sum
 		}
@@ -285,29 +285,46 @@ func (t *attendTask) unseen(p *compute.Span, r0, m int) int {
 	first := p.Prefix
 	for i := range m {
 		node := p.From + r0 + i
-		first = min(first, p.Prefix+ancestors(p.Anc[node*p.Stride:][:p.Stride], node)-t.window)
+		first = min(first, p.Prefix+ancestors(p.Anc[node*p.Stride:][:p.Stride])-t.window)
 	}
 	return max(0, first) / block
 }
 
-// ancestors counts the ancestors in anc, the last of which is node.
-func ancestors(anc []uint64, node int) int {
+// lastSeen returns the node after the last that one of m rows of p from r0 sees.
+func lastSeen(p *compute.Span, r0, m int) (end int) {
+	for i := range m {
+		end = max(end, extent(p.Anc[(p.From+r0+i)*p.Stride:][:p.Stride]))
+	}
+	return end
+}
+
+// extent returns the node after the last in anc.
+func extent(anc []uint64) int {
+	for i := len(anc) - 1; i >= 0; i-- {
+		if anc[i] != 0 {
+			return i*64 + bits.Len64(anc[i])
+		}
+	}
+	return 0
+}
+
+// ancestors counts the nodes in anc.
+func ancestors(anc []uint64) int {
 	n := 0
-	for _, b := range anc[:node/64+1] {
+	for _, b := range anc {
 		n += bits.OnesCount64(b)
 	}
 	return n
 }
 
-// pull moves the scores of the ancestors in anc, the last of which is node, to the front and
-// returns their number.
-func pull(own []float32, anc []uint64, node int) int {
-	n := ancestors(anc, node)
-	if n == node+1 {
+// pull moves the scores of the nodes in anc to the front and returns their number.
+func pull(own []float32, anc []uint64) int {
+	n := ancestors(anc)
+	if n == extent(anc) {
 		return n // a chain: they are already in front
 	}
 	n = 0
-	for i, b := range anc[:node/64+1] {
+	for i, b := range anc {
 		for ; b != 0; b &= b - 1 {
 			own[n] = own[i*64+bits.TrailingZeros64(b)]
 			n++
@@ -317,13 +334,13 @@ func pull(own []float32, anc []uint64, node int) int {
 }
 
 // push undoes pull and sets all other scores to 0.
-func push(own []float32, anc []uint64, node, n int) {
+func push(own []float32, anc []uint64, n int) {
 	end := len(own)
-	if n == node+1 {
+	if n == extent(anc) {
 		clear(own[n:])
 		return
 	}
-	for i := node / 64; i >= 0; i-- {
+	for i := len(anc) - 1; i >= 0; i-- {
 		for b := anc[i]; b != 0; {
 			top := 63 - bits.LeadingZeros64(b)
 			b &^= 1 << top
