@@ -41,6 +41,7 @@ func (l *loader) loadDraft(target *Model, set *safetensors.Set) (err error) {
 	switch {
 	case spec.Eagle3.On && !spec.Eagle3.TargetLMHead:
 		m.lmHead, m.logitScale = l.linear(noLayer, arch.LMHead), 1
+	case spec.Block.OwnLMHead: // see loadBlock
 	case m.ids != nil:
 		if m.lmHead.W, err = target.PackLMHead(target.opt.DType, m.ids); err != nil {
 			return err
@@ -48,6 +49,8 @@ func (l *loader) loadDraft(target *Model, set *safetensors.Set) (err error) {
 	}
 	m.fc = l.linear(noLayer, arch.FC)
 	switch {
+	case spec.Block.On:
+		return l.loadBlock(target, set)
 	case spec.MTP:
 		return l.loadMTP(target, set)
 	case !spec.Eagle3.On:
@@ -71,12 +74,20 @@ func (l *loader) loadDraft(target *Model, set *safetensors.Set) (err error) {
 	return nil
 }
 
-// tapFor makes the target's passes record what its draft head reads.
-func (m *Model) tapFor(f *fusion) {
-	if f == nil {
-		return
+// reads returns the boundaries of the target at which a draft head reads its states; nil for one that reads the last hidden state.
+func (m *Model) reads() []int {
+	switch {
+	case m.fusion != nil:
+		return m.fusion.at
+	case m.block != nil:
+		return m.block.at
 	}
-	for _, b := range f.at {
+	return nil
+}
+
+// tapFor makes the target's passes record what its draft head reads.
+func (m *Model) tapFor(boundaries []int) {
+	for _, b := range boundaries {
 		if !slices.Contains(m.taps, b) {
 			m.taps = append(slices.Clip(m.taps), b)
 		}
@@ -157,19 +168,21 @@ func (m *Model) checkFeatures(seg int, feat []Feature) {
 }
 
 // Reads reports whether f has the states of the target that draft head m reads: its
-// hidden state, or for an EAGLE-3 head those at its taps.
+// hidden state, or for an EAGLE-3 head or a block drafter those at its taps.
 func (m *Model) Reads(f Feature) bool {
-	if m.fusion == nil {
+	at := m.reads()
+	if at == nil {
 		return f.Buf != nil
 	}
-	return f.Taps != nil && !slices.ContainsFunc(m.fusion.at, func(b int) bool { return f.Taps.Of(b) == nil })
+	return f.Taps != nil && !slices.ContainsFunc(at, func(b int) bool { return f.Taps.Of(b) == nil })
 }
 
 // NewInputStore returns a store of the given number of rows for what draft head m reads
 // of its target; see Reads.
 func (m *Model) NewInputStore(rows int) (*Store, error) {
-	if m.fusion == nil {
+	at := m.reads()
+	if at == nil {
 		return m.NewStore(rows)
 	}
-	return states.NewInputStore(m.dev, m.q, m.can.Replay != nil, m.fusion.at, m.spec.TargetHidden(), rows)
+	return states.NewInputStore(m.dev, m.q, m.can.Replay != nil, at, m.spec.TargetHidden(), rows)
 }

@@ -144,6 +144,7 @@ func (m *Model) fill(o *Output, batch []Segment, rows int) {
 	o.m, o.Logits, o.rows = m, a.logits, rows
 	o.seg, o.want, o.ok = o.seg[:0], o.want[:0], o.ok[:0]
 	o.drawn.begin()
+	o.stale = false
 
 	a.ids, a.pos, a.slot = a.ids[:0], a.pos[:0], kvpool.NoSlots(m.groups(), a.slot)
 	a.feat, a.featRow = a.feat[:0], a.featRow[:0]
@@ -314,7 +315,12 @@ func (m *Model) runAll(ctx context.Context, o *Output, rows int) bool {
 		}
 		r += n
 	}
-	n := len(o.want)
+	return m.readOut(ctx, o, rows)
+}
+
+// readOut computes the logits of the wanted rows. It reports false if ctx ended before that was done.
+func (m *Model) readOut(ctx context.Context, o *Output, rows int) bool {
+	a, n := &m.act, len(o.want)
 	if n == 0 {
 		return true
 	}
@@ -468,9 +474,7 @@ func (m *Model) grow(rows, wanted int) error {
 		if m.moe != nil {
 			errs = errors.Join(errs, m.moe.Grow(m.dev, n))
 		}
-		for i := len(a.iota); i < n; i++ {
-			a.iota = append(a.iota, int32(i))
-		}
+		a.count(n)
 		if errs == nil {
 			a.rows = n
 		}
@@ -496,6 +500,13 @@ func (m *Model) grow(rows, wanted int) error {
 		}
 	}
 	return errs
+}
+
+// count makes iota at least n long.
+func (a *activations) count(n int) {
+	for i := len(a.iota); i < n; i++ {
+		a.iota = append(a.iota, int32(i))
+	}
 }
 
 // roundUp leaves room for slightly larger passes.

@@ -121,6 +121,7 @@ type Model struct {
 	fc     compute.Linear // draft head: [Hidden][2·Hidden], EAGLE-3: [Hidden][taps·target's Hidden]
 	fusion *fusion        // of an EAGLE-3 head, or nil
 	join   *joint         // of a multi-token prediction module, or nil
+	block  *blockHead     // of a block drafter, or nil
 	norm   *compute.Norm  // final, of what the pass returns as hidden states; nil in most draft heads
 	taps   []int          // boundaries at which passes record the residual stream
 
@@ -156,11 +157,12 @@ type layer struct {
 	gateUp compute.Linear // [FFN][Hidden], gated or not
 	down   compute.Linear // [Hidden][FFN]
 
-	moe  *moe.Layer     // in place of gateUp and down, or nil
-	mla  *mla.Layer     // in place of qkv, or nil
-	rec  *recur.Layer   // in place of qkv and attention, or nil
-	gate compute.Linear // [Heads·HeadDim][Hidden] of attention's output, or none
-	kv   kvpool.Place   // of its keys and values
+	moe   *moe.Layer     // in place of gateUp and down, or nil
+	mla   *mla.Layer     // in place of qkv, or nil
+	rec   *recur.Layer   // in place of qkv and attention, or nil
+	block *blockLayer    // in place of qkv, or nil
+	gate  compute.Linear // [Heads·HeadDim][Hidden] of attention's output, or none
+	kv    kvpool.Place   // of its keys and values
 
 	qNorm, kNorm    *compute.Norm // of all queries and of all keys, or nil
 	oNorm, downNorm *compute.Norm // [Hidden] of what is added to the residual stream, or nil
@@ -233,7 +235,7 @@ func (l *loader) all() error {
 // NewDraft builds a draft head for target and shares target's embedding and LM head. A
 // head whose own embedding has different values uses its own, and a head with a draft
 // vocabulary packs only those rows of the LM head. An EAGLE-3 head may have an LM head of
-// its own; target taps what it reads from now on. The head runs on target's device and
+// its own, as may a block drafter; target taps what they read from now on. The head runs on target's device and
 // must not outlive target. Otherwise NewDraft is like New.
 func NewDraft(spec *arch.Spec, set *safetensors.Set, target *Model, opt Options) (m *Model, err error) {
 	defer mapped.Guard(&err)()
@@ -267,7 +269,7 @@ func NewDraft(spec *arch.Spec, set *safetensors.Set, target *Model, opt Options)
 	if err := l.done(); err != nil {
 		return nil, err
 	}
-	target.tapFor(m.fusion)
+	target.tapFor(m.reads())
 	return m, nil
 }
 
@@ -349,6 +351,8 @@ func (m *Model) WeightBytes() int {
 			n += y.mla.Bytes()
 		case y.rec != nil:
 			n += y.rec.Bytes()
+		case y.block != nil:
+			n += y.block.q.Bytes() + y.block.kv.Bytes()
 		default:
 			n += y.qkv.Bytes()
 		}

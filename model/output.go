@@ -23,6 +23,7 @@ type Output struct {
 	ok    []bool  // whether a token can be chosen from a logits row; empty until it is known
 	best  likely
 	drawn drawn
+	stale bool // the peaks are not of these logits
 }
 
 // An outSeg says where a segment's results are.
@@ -201,7 +202,7 @@ func (o *Output) TopK(ids []int32, logp []float32, row, n, k int) {
 		c := roundUp(n)
 		t.ids, t.logp, t.cap = must(m.dev.Alloc(compute.I32, c, k)), must(m.dev.Alloc(compute.F32, c, k)), c
 	}
-	if p := m.can.Peaks; p != nil {
+	if p := m.can.Peaks; p != nil && !o.stale {
 		values := t.logp
 		if logp == nil {
 			values = nil
@@ -228,9 +229,7 @@ func (o *Output) topRows(must func(compute.Buffer, error) compute.Buffer, row, n
 	if n > a.topCap {
 		a.topRow, a.topCap = must(m.dev.Alloc(compute.F32, roundUp(n), m.Outputs())), roundUp(n)
 	}
-	for len(a.iota) < row+n {
-		a.iota = append(a.iota, int32(len(a.iota)))
-	}
+	a.count(row + n)
 	m.q.Gather(a.topRow, 0, 0, o.Logits, a.iota[row:row+n])
 	return a.topRow
 }

@@ -381,6 +381,8 @@ func (l *loader) layers() {
 		}
 		y := layer{kv: l.m.places[i], attn: compute.Attention{RotDim: s.RotatedIn(i), Window: s.Window(i), Scale: s.AttnScale, Cap: s.AttnCap}}
 		switch {
+		case s.Block.On:
+			y.block = l.blockLayer(i, &y)
 		case s.Delta.On(i):
 			y.rec = l.recurrent(i)
 		case s.Has(arch.QGated):
@@ -435,6 +437,9 @@ func (l *loader) layers() {
 			y.gateUp = l.linear(i, arch.Up)
 		}
 		y.gateUp.Act, y.gateUp.Norm = s.Act, l.norm(arch.PostNorm, i, s.LayerNorm)
+		if y.block != nil && y.block.ffn != nil {
+			y.block.post, y.gateUp.Norm = y.gateUp.Norm, nil
+		}
 		if s.Parallel && !s.Has(arch.PostNorm) {
 			y.gateUp.Norm = y.qkv.Norm
 		}

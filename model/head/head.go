@@ -15,6 +15,8 @@
 // parent and its own token, and its rotary position is node 0's plus its depth. After
 // verification, drop the branch: accepted tokens are run again with true features. A
 // model.Store keeps f̂ between passes.
+//
+// A block drafter (see arch.Block) has no rows but those of model.ForwardBlocks.
 package head
 
 import (

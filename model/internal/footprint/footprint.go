@@ -123,6 +123,9 @@ func Of(spec *arch.Spec, dev compute.Planner, opt Options) Footprint {
 	if spec.Eagle3.On {
 		f.Work += 4 * rows * int64(spec.FeatureSize()+h+spec.TargetHidden())
 	}
+	if spec.Block.On {
+		f.Work += 4 * rows * int64(spec.FeatureSize()+shape.Projection(spec.Heads))
+	}
 	f.Work += 4 * int64(opt.logitRows()) * int64(spec.Vocab)
 	width := max(h, spec.FFN, q)
 	if !spec.Draft { // sums of logits
