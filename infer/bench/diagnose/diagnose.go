@@ -3,6 +3,7 @@
 package diagnose
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -122,98 +123,122 @@ func shareOf(right []bool) (s Share) {
 	return s
 }
 
+// A trial is what the head guessed under another circumstance.
+type trial struct {
+	cause string
+	right []bool // at the same positions; nil: at others, of which share are right
+	share Share
+	with  string // says under which, behind how many are right
+}
+
+// seen is what a head guessed.
+type seen struct {
+	tie         error  // says that it was trained for another target; nil: it was not, or that is not known
+	right       []bool // at every position of the answers
+	vocab       int    // tokens that it can predict
+	inside      Share  // of the answers' tokens, those that it can predict
+	early, late Share  // up to the position trained, and behind it
+	trained     int    // Input.Trained
+	expect      float64
+	trials      []trial
+}
+
+// findings names the causes that what was seen leaves no doubt about, the most harmful first.
+func (s *seen) findings() []Finding {
+	found := []Finding{}
+	add := func(cause string, loss float64, format string, args ...any) {
+		found = append(found, Finding{cause, fmt.Sprintf(format, args...), loss})
+	}
+	if s.tie != nil {
+		add(Weights, 1, "%v", s.tie)
+	}
+	if by, sure := worse(s.late, s.early); sure {
+		add(Length, by, "%.1f%% are right up to position %d, to which the head was trained, and %.1f%% behind it", 100*s.early.Value(), s.trained, 100*s.late.Value())
+	}
+	if x := s.inside.Value(); x < covered {
+		add(Vocabulary, 1-x, "%.1f%% of the answers' tokens are outside the head's vocabulary of %d", 100*(1-x), s.vocab)
+	}
+	for _, t := range s.trials {
+		by, sure := worse(shareOf(s.right), t.share)
+		if t.right != nil {
+			t.share = shareOf(t.right)
+			by, sure = same(s.right, t.right)
+		}
+		if sure {
+			add(t.cause, by, "%.1f%% are right %s", 100*t.share.Value(), t.with)
+		}
+	}
+	if s.expect > 0 && len(found) == 0 {
+		// What was held out of training has many positions: its share counts as known.
+		if by, sure := worse(shareOf(s.right), Share{int(s.expect * 1e6), 1e6}); sure {
+			add(Domain, by, "%.1f%% were right on text held out of training: these prompts are of another kind", 100*s.expect)
+		}
+	}
+	slices.SortStableFunc(found, func(a, b Finding) int { return cmp.Compare(b.Loss, a.Loss) })
+	return found
+}
+
 // Run looks for the causes of wrong guesses.
 func Run(ctx context.Context, in Input) (d *Diagnosis, err error) {
-	d = &Diagnosis{Head: in.Head, Findings: []Finding{}}
 	draft, base, err := in.load(nil, in.Options)
 	if err != nil {
 		return nil, err
 	}
 	defer func() { err = errors.Join(err, base.Close()) }()
+	s := seen{vocab: len(draft.Vocab), trained: in.Trained, expect: in.Expect}
 	if tie := draft.Target; tie.Known() {
-		if err := head.CheckTie(tie, in.Target, head.Options{}); err != nil {
-			d.add(Weights, 1, "%v", err)
-		}
+		s.tie = head.CheckTie(tie, in.Target, head.Options{})
 	}
 	known := map[int32]bool{}
 	for _, id := range draft.Vocab {
 		known[id] = true
 	}
-	var inside, early, late Share
-	var right []bool
 	nll := 0.0
 	if err := each(ctx, in.Target, base, in.Texts, func(g guess) {
-		right = append(right, g.right)
+		s.right = append(s.right, g.right)
 		nll -= float64(g.logp)
-		inside.count(draft.Vocab == nil || known[g.token])
+		s.inside.count(draft.Vocab == nil || known[g.token])
 		if in.Trained > 0 && g.at >= in.Trained {
-			late.count(g.right)
+			s.late.count(g.right)
 		} else {
-			early.count(g.right)
+			s.early.count(g.right)
 		}
 	}); err != nil {
 		return nil, err
 	}
-	if d.Share = shareOf(right); d.Share.Of == 0 {
+	d = &Diagnosis{Head: in.Head, Share: shareOf(s.right)}
+	if d.Share.Of == 0 {
 		return nil, errors.New("the answers are too short: there is nothing to guess")
 	}
 	d.Perplexity = math.Exp(nll / float64(d.Share.Of))
-	if in.Trained > 0 {
-		if by, sure := worse(late, early); sure {
-			d.add(Length, by, "%.1f%% are right up to position %d, to which the head was trained, and %.1f%% behind it", 100*early.Value(), in.Trained, 100*late.Value())
-		}
-	}
-	if x := inside.Value(); x < covered {
-		d.add(Vocabulary, 1-x, "%.1f%% of the answers' tokens are outside the head's vocabulary of %d", 100*(1-x), len(draft.Vocab))
-	}
-	if err := in.others(ctx, d, draft, base, right); err != nil {
+	if s.trials, err = in.others(ctx, draft, base); err != nil {
 		return nil, err
 	}
-	if in.Expect > 0 && len(d.Findings) == 0 {
-		// What was held out of training has many positions: its share counts as known.
-		if by, sure := worse(d.Share, Share{int(in.Expect * 1e6), 1e6}); sure {
-			d.add(Domain, by, "%.1f%% were right on text held out of training: these prompts are of another kind", 100*in.Expect)
-		}
-	}
-	slices.SortStableFunc(d.Findings, func(a, b Finding) int {
-		switch {
-		case a.Loss > b.Loss:
-			return -1
-		case a.Loss < b.Loss:
-			return 1
-		}
-		return 0
-	})
+	d.Findings = s.findings()
 	return d, nil
 }
 
-func (d *Diagnosis) add(cause string, loss float64, format string, args ...any) {
-	d.Findings = append(d.Findings, Finding{cause, fmt.Sprintf(format, args...), loss})
-}
-
 // others lets heads guess that differ from the given one in one respect.
-func (in *Input) others(ctx context.Context, d *Diagnosis, draft *checkpoints.Draft, base *head.Head, right []bool) error {
-	try := func(change func(*checkpoints.Draft), opt model.Options) (right []bool, err error) {
+func (in *Input) others(ctx context.Context, draft *checkpoints.Draft, base *head.Head) (all []trial, err error) {
+	try := func(cause string, change func(*checkpoints.Draft), opt model.Options, with string, args ...any) error {
 		_, h, err := in.load(change, opt)
-		if err != nil {
-			return nil, err
-		}
-		err = each(ctx, in.Target, h, in.Texts, func(g guess) { right = append(right, g.right) })
-		return right, errors.Join(err, h.Close())
-	}
-	if opt := in.Options; opt.DType != compute.F32 {
-		opt.DType = compute.F32
-		s, err := try(nil, opt)
 		if err != nil {
 			return err
 		}
-		if by, sure := same(right, s); sure {
-			d.add(Type, by, "%.1f%% are right with the head's weights in f32 rather than %s", 100*shareOf(s).Value(), in.Options.DType)
+		t := trial{cause: cause, with: fmt.Sprintf(with, args...)}
+		err = each(ctx, in.Target, h, in.Texts, func(g guess) { t.right = append(t.right, g.right) })
+		all = append(all, t)
+		return errors.Join(err, h.Close())
+	}
+	if opt := in.Options; opt.DType != compute.F32 {
+		opt.DType = compute.F32
+		if err := try(Type, nil, opt, "with the head's weights in f32 rather than %s", in.Options.DType); err != nil {
+			return nil, err
 		}
 	}
 	taps, err := draft.Spec.TapsOf(in.Target.Spec())
 	if err != nil {
-		return err
+		return nil, err
 	}
 	for _, by := range []int{-1, 1} {
 		if taps == nil || slices.Min(taps)+by < 0 || slices.Max(taps)+by > in.Target.Spec().Layers {
@@ -223,29 +248,24 @@ func (in *Input) others(ctx context.Context, d *Diagnosis, draft *checkpoints.Dr
 		for i := range other {
 			other[i] += by
 		}
-		s, err := try(func(x *checkpoints.Draft) { x.Spec.Eagle3.Taps = other }, in.Options)
-		if err != nil {
-			return err
-		}
-		if by, sure := same(right, s); sure {
-			d.add(Taps, by, "%.1f%% are right with the states before layers %v, which the head then was trained on, rather than %v", 100*shareOf(s).Value(), other, taps)
+		if err := try(Taps, func(x *checkpoints.Draft) { x.Spec.Eagle3.Taps = other }, in.Options,
+			"with the states before layers %v, which the head then was trained on, rather than %v", other, taps); err != nil {
+			return nil, err
 		}
 	}
 	for name, texts := range in.Forms {
-		var s Share
+		t := trial{cause: Template}
 		nll := 0.0
 		if err := each(ctx, in.Target, base, texts, func(g guess) {
-			s.count(g.right)
+			t.share.count(g.right)
 			nll -= float64(g.logp)
 		}); err != nil {
-			return err
+			return nil, err
 		}
-		if by, sure := worse(d.Share, s); sure {
-			d.add(Template, by, "%.1f%% are right in answers to the prompts %s, whose perplexity is %.2f: the head may have been trained on such texts",
-				100*s.Value(), name, math.Exp(nll/float64(s.Of)))
-		}
+		t.with = fmt.Sprintf("in answers to the prompts %s, whose perplexity is %.2f: the head may have been trained on such texts", name, math.Exp(nll/float64(t.share.Of)))
+		all = append(all, t)
 	}
-	return nil
+	return all, nil
 }
 
 // load loads the head, changed so, whatever target it was trained for.
