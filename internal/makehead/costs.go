@@ -89,17 +89,26 @@ func (r *run) costs(ctx context.Context) error {
 	if err := c.measure(ctx, w.model, w); err != nil {
 		return err
 	}
-	p, s := &r.Plan, w.model.Spec()
+	c.estimate(&r.Plan, w.model.Spec(), w.model.Held().Memory)
+	r.state.Result.Costs = c
+	if p := &r.Plan; p.Hours > 0 {
+		r.Tools.Tell(fmt.Sprintf("    %.1f hours: %.0f%% of them for answers, the rest to learn them; a head of %.1fM weights", p.Hours, 100*answering, float64(c.Head)/1e6))
+	} else {
+		r.Tools.Tell(c.String())
+	}
+	return nil
+}
+
+// estimate says what p takes for a model s, whose passes c has measured and whose weights take held bytes. With hours in
+// place of tokens, it says only what the head is.
+func (c *Costs) estimate(p *Plan, s *arch.Spec, held int64) {
 	d := p.draft(s)
 	c.Head = int64(d.Params())
 	c.Taps, c.Network = p.network(s)
-	r.state.Result.Costs = c
-	states := int64(max(1, len(d.Eagle3.Taps)) * s.Hidden * 2)
-	if p.Hours > 0 {
-		r.Tools.Tell(fmt.Sprintf("    %.1f hours: %.0f%% of them for answers, the rest to learn them; a head of %.1fM weights", p.Hours, 100*answering, float64(c.Head)/1e6))
-		return nil
-	}
 	n := float64(p.Tokens)
+	if n == 0 {
+		return
+	}
 	nodes := 1 + float64(p.K*(p.Depth-1))
 	c.Answer = n * (c.Pass + shared*c.Row) / shared
 	c.Label = n * c.Row * (nodes + promptShare)
@@ -107,6 +116,7 @@ func (r *run) costs(ctx context.Context) error {
 	c.Train = n * (1 + promptShare) * c.Row * rows * backward * float64(c.Head) / float64(s.Params())
 	answers := float64((p.Choose+1)*(1+len(p.Methods)) + (p.Report+1)*4)
 	c.Measure = answers * float64(p.Measure) * c.Pass
+	states := int64(max(1, len(d.Eagle3.Taps)) * s.Hidden * 2)
 	c.Features = int64(n*(1+promptShare)) * states
 	c.Disk = int64(n*nodes*labelBytes) + 3*12*c.Head + int64(n)*12
 	if c.Features <= featureBytes {
@@ -115,9 +125,7 @@ func (r *run) costs(ctx context.Context) error {
 		c.Train += n * (1 + promptShare) * c.Row * epochs
 	}
 	kv := int64(s.Layers) * int64(s.KVElements()) * 4
-	c.Memory = w.model.Held().Memory + max(int64(p.Side*(p.MaxTokens+probe))*kv, p.training(s, d, nodes))
-	r.Tools.Tell(c.String())
-	return nil
+	c.Memory = held + max(int64(p.Side*(p.MaxTokens+probe))*kv, p.training(s, d, nodes))
 }
 
 // training returns the bytes that training takes beside the model's weights: the head with gradients and moments, the

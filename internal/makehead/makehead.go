@@ -216,10 +216,8 @@ func (r *run) train(ctx context.Context) error {
 // smallest is the smallest vocabulary of a head that is tried. The LM head of fewer tokens is a small part of its layer.
 const smallest = 2048
 
-// vocabulary chooses the tokens that the head predicts, by what is lost: what a head cannot guess is never accepted, so
-// that on every level the share of the labels' mass that the vocabulary lacks is lost, while each doubling makes the
-// head's pass dearer. It is the smallest that lacks no more than planned, on text from which it was not chosen. Tokens
-// are chosen by the mass of labels: of as little text, they cover more than those that are written.
+// vocabulary chooses the tokens that the head predicts, by the mass of labels: of as little text, they cover more than
+// those that are written.
 func (r *run) vocabulary(held float64) (text string, err error) {
 	f := &r.state.Result
 	set, err := data.Open(r.path("labels"))
@@ -227,17 +225,29 @@ func (r *run) vocabulary(held float64) (text string, err error) {
 		return "", err
 	}
 	defer func() { _ = set.Close() }() // only read
-	f.Vocab, f.Covered = 0, 1
-	for n := smallest; n < set.Meta().Vocab; n *= 2 {
-		text := fmt.Sprintf("mass:%d", n)
-		c, err := mix.Cover(set, text, held)
+	words := func(n int) string { return fmt.Sprintf("mass:%d", n) }
+	f.Vocab, f.Covered, err = covering(set.Meta().Vocab, r.Plan.Missed, func(n int) (float64, error) {
+		c, err := mix.Cover(set, words(n), held)
 		if err != nil {
-			return "", err
+			return 0, err
 		}
-		if x := c.Held.Levels[0]; x >= 1-r.Plan.Missed {
-			f.Vocab, f.Covered = n, x
-			return text, nil
+		return c.Held.Levels[0], nil
+	})
+	if err != nil || f.Vocab == 0 {
+		return "", err
+	}
+	return words(f.Vocab), nil
+}
+
+// covering returns the size of a head's vocabulary by what is lost, and the share of the labels' mass that it has: what a
+// head cannot guess is never accepted, so that on every level the share that its vocabulary lacks is lost, while each
+// doubling makes its pass dearer. It is the smallest that lacks no more than missed, on text from which it was not chosen,
+// or 0, for all of the vocab tokens.
+func covering(vocab int, missed float64, cover func(n int) (float64, error)) (size int, share float64, err error) {
+	for n := smallest; n < vocab; n *= 2 {
+		if x, err := cover(n); err != nil || x >= 1-missed {
+			return n, x, err
 		}
 	}
-	return "", nil
+	return 0, 1, nil
 }

@@ -1,8 +1,10 @@
 package makehead
 
 import (
+	"cmp"
 	"context"
 	"fmt"
+	"slices"
 
 	"talf/infer/bench"
 	"talf/infer/bench/rig"
@@ -38,13 +40,7 @@ func (r *run) choose(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	best := 0
-	for i := range rows {
-		if rows[i].SpeedUp > rows[best].SpeedUp {
-			best = i
-		}
-	}
-	f.Chosen, f.Method = rows, rows[best].Method
+	f.Chosen, f.Method = rows, slices.MaxFunc(rows, func(a, b Row) int { return cmp.Compare(a.SpeedUp, b.SpeedUp) }).Method
 	return nil
 }
 

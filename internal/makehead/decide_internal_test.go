@@ -1,0 +1,215 @@
+package makehead
+
+import (
+	"errors"
+	"slices"
+	"strings"
+	"testing"
+
+	"talf/infer/decode"
+	"talf/model/modeltest"
+	"talf/text/chat"
+)
+
+func TestPlansThatMakeNoSenseAreRefused(t *testing.T) {
+	for _, c := range []struct {
+		change func(p *Plan)
+		want   string
+	}{
+		{func(*Plan) {}, ""},
+		{func(p *Plan) { p.Tokens, p.Hours = 0, 0.5 }, ""},
+		{func(p *Plan) { p.Tokens = -1 }, "tokens is -1"},
+		{func(p *Plan) { p.Hours = -2 }, "hours is -2"},
+		{func(p *Plan) { p.Hours = 1 }, "either tokens or hours"},
+		{func(p *Plan) { p.Tokens = 0 }, "either tokens or hours"},
+	} {
+		p := Default()
+		c.change(&p)
+		if err := p.Validate(); (err == nil) != (c.want == "") || err != nil && !strings.Contains(err.Error(), c.want) {
+			t.Errorf("%d tokens, %v hours: %v, want %q", p.Tokens, p.Hours, err, c.want)
+		}
+	}
+	if p := Default(); p.held() != p.Choose+p.Report+2 {
+		t.Errorf("%d prompts are held out, want those of both sets and what warms them up", p.held())
+	}
+}
+
+// The vocabulary is the smallest that lacks no more than planned; of a model with few tokens, and where none does, all.
+func TestTheSmallestVocabularyThatLosesLittle(t *testing.T) {
+	failed := errors.New("no labels")
+	for _, c := range []struct {
+		vocab  int
+		shares map[int]float64
+		size   int
+		share  float64
+		err    error
+	}{
+		{32000, map[int]float64{2048: 0.80, 4096: 0.94, 8192: 0.951, 16384: 0.99}, 8192, 0.951, nil},
+		{32000, map[int]float64{2048: 0.95}, 2048, 0.95, nil},
+		{32000, map[int]float64{2048: 0.1, 4096: 0.2, 8192: 0.3, 16384: 0.4}, 0, 1, nil},
+		{2048, nil, 0, 1, nil},
+		{32000, map[int]float64{2048: -1}, 2048, 0, failed},
+	} {
+		size, share, err := covering(c.vocab, 0.05, func(n int) (float64, error) {
+			x, ok := c.shares[n]
+			if !ok {
+				t.Errorf("of %d tokens %d are tried", c.vocab, n)
+			}
+			if x < 0 {
+				return 0, failed
+			}
+			return x, nil
+		})
+		if size != c.size || share != c.share || !errors.Is(err, c.err) {
+			t.Errorf("%d tokens, %v: %d with %v, %v; want %d with %v, %v", c.vocab, c.shares, size, share, err, c.size, c.share, c.err)
+		}
+	}
+}
+
+func TestWhatARunTakesFollowsFromItsPlan(t *testing.T) {
+	s := modeltest.Default().Spec()
+	estimate := func(change func(p *Plan)) Costs {
+		p := Default()
+		change(&p)
+		c := Costs{Row: 0.001, Pass: 0.01}
+		c.estimate(&p, s, 1<<20)
+		return c
+	}
+	one := estimate(func(*Plan) {})
+	two := estimate(func(p *Plan) { p.Tokens *= 2 })
+	for what, x := range map[string][2]float64{
+		"answers": {one.Answer, two.Answer}, "labels": {one.Label, two.Label}, "training": {one.Train, two.Train}, "states": {float64(one.Features), float64(two.Features)},
+	} {
+		if r := x[1] / x[0]; x[0] <= 0 || r < 2-1e-9 || r > 2+1e-9 {
+			t.Errorf("%s: %v, of twice the tokens %v", what, x[0], x[1])
+		}
+	}
+	if one.Measure != two.Measure || one.Memory != two.Memory || one.Memory <= 1<<20 {
+		t.Errorf("measuring and memory follow the number of tokens: %+v, %+v", one, two)
+	}
+	// Hidden states are stored up to a size; beyond it they are computed anew in every epoch.
+	const many = 1 << 24
+	stored, computed := estimate(func(p *Plan) { p.Tokens = many / 8 }), estimate(func(p *Plan) { p.Tokens = many })
+	if stored.Features > featureBytes || computed.Features <= featureBytes {
+		t.Fatalf("states of %d and %d bytes, want one on each side of %d", stored.Features, computed.Features, featureBytes)
+	}
+	if computed.Disk >= 8*stored.Disk || computed.Train <= 8*stored.Train {
+		t.Errorf("%d bytes and %v s without stored states, with them %d and %v for an eighth", computed.Disk, computed.Train, stored.Disk, stored.Train)
+	}
+	if said := stored.String(); !strings.Contains(said, "with the hidden states") || !strings.Contains(computed.String(), "without hidden states") {
+		t.Errorf("said:\n%s\n%s", said, computed.String())
+	}
+	// An hour says what the head is, and nothing of what is not known yet.
+	hours := estimate(func(p *Plan) { p.Tokens, p.Hours = 0, 1 })
+	if hours.Head != one.Head || hours.Network != "eagle" || hours.Answer != 0 || hours.Disk != 0 {
+		t.Errorf("with hours: %+v", hours)
+	}
+	// Of an EAGLE-3 head the layers that it reads are named; the model has two.
+	taps := estimate(func(p *Plan) { p.Network = "eagle3" })
+	if s.Layers != 2 || !slices.Equal(taps.Taps, []int{0, 1, 2}) || taps.Network != "eagle3:taps=0+1+2" {
+		t.Errorf("%d layers: %+v", s.Layers, taps)
+	}
+}
+
+// Rows of training are counted by what each stage's loss computes for a token.
+func TestRowsOfTraining(t *testing.T) {
+	for _, c := range []struct {
+		stages      []string
+		all, epochs float64
+	}{
+		{[]string{"hass:10e", "talf:2e"}, 5*10 + 5*2, 12},
+		{[]string{"eagle3:3e"}, 7 * 3, 3},
+		{[]string{"eagle3:steps=2:3e", "talf:1e"}, 2*3 + 5, 4},
+		{[]string{"none:3e"}, 0, 0}, // training refuses it
+	} {
+		p := Default()
+		p.Stages = c.stages
+		if all, epochs := p.passes(5); all != c.all || epochs != c.epochs {
+			t.Errorf("%q: %v rows in %v epochs, want %v in %v", c.stages, all, epochs, c.all, c.epochs)
+		}
+	}
+}
+
+func TestAQuestionWithoutAnEndIsCutBehindItsLastLine(t *testing.T) {
+	for _, c := range []struct{ text, stop, want string }{
+		{" What is a tree?\n", "eos", "What is a tree?"},
+		{"What is a tree?\nAnd a gra", "length", "What is a tree?"},
+		{"What is a tr", "length", ""},
+	} {
+		if got := question(&decode.Answer{Text: c.text, Stop: c.stop}); got != c.want {
+			t.Errorf("%q, which ended by %s: %q, want %q", c.text, c.stop, got, c.want)
+		}
+	}
+}
+
+func TestAModelIsAskedBehindWhatItsTemplateWritesBeforeAUser(t *testing.T) {
+	for _, c := range []struct{ template, want, err string }{
+		{"{% for m in messages %}<{{ m.role }}>{{ m.content }}</>{% endfor %}", "<user>", ""},
+		{"Be kind. {% for m in messages %}[INST] {{ m.content }} [/INST]{% endfor %}", "Be kind. [INST] ", ""},
+		{"{% for m in messages %}{{ m.content | lower }}{% endfor %}", "", "does not write what a user says as it stands"},
+		{"", "", "no chat template"},
+	} {
+		var template *chat.Template
+		if c.template != "" {
+			var err error
+			if template, err = chat.Parse("t", c.template); err != nil {
+				t.Fatal(err)
+			}
+		}
+		got, err := header(t.Context(), template)
+		if got != c.want || (err == nil) != (c.err == "") || err != nil && !strings.Contains(err.Error(), c.err) {
+			t.Errorf("%q: %q, %v, want %q, %q", c.template, got, err, c.want, c.err)
+		}
+	}
+}
+
+// A document is what preprocess reads: the conversation, or without a template its text.
+func TestAnAnsweredPromptIsADocument(t *testing.T) {
+	template, err := chat.Parse("t", "{% for m in messages %}<{{ m.role }}>{{ m.content }}</>{% endfor %}")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []struct {
+		template *chat.Template
+		want     []string
+	}{
+		{template, []string{`"role":"user"`, `"content":"Why?"`, `"role":"assistant"`, `"content":"Because."`}},
+		{nil, []string{`{"text":"Why?Because."}`}},
+	} {
+		d := chat.NewText()
+		if c.template != nil {
+			*d = chat.Begin(c.template, "")
+		}
+		d.Say("Why?")
+		got, err := document(t.Context(), d, &decode.Answer{Text: "Because."})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, want := range c.want {
+			if !strings.Contains(string(got), want) {
+				t.Errorf("%s, want %s", got, want)
+			}
+		}
+	}
+}
+
+// A run says whether its head pays, and if it does not, which of three causes it has.
+func TestWhyAHeadDoesNotPay(t *testing.T) {
+	for want, row := range map[string]Row{
+		"":                                {Tau: 2, SpeedUp: 1.5, Low: 1.2, High: 1.8, Draft: 0.2, Round: 1.3},
+		"a round keeps only 1.20 tokens":  {Tau: 1.2, SpeedUp: 0.9, Low: 0.8, High: 1, Draft: 0.5, Round: 1.3},
+		"the head takes 50% of the time":  {Tau: 2, SpeedUp: 0.9, Low: 0.8, High: 1, Draft: 0.5, Round: 2.2},
+		"but takes 2.20 times the time":   {Tau: 2, SpeedUp: 0.9, Low: 0.8, High: 1, Draft: 0.2, Round: 2.2},
+		"the interval of the speed-up, [": {Tau: 2, SpeedUp: 1.1, Low: 0.98, High: 1.3, Draft: 0.2, Round: 1.8},
+	} {
+		f := found{Method: "salf", Vocab: 2048, Rows: []Row{row, {Temperature: 1, Tau: 1}}}
+		r := Result{Plan: Default(), Dir: "out", Head: "out/head/best", Pays: f.pays(), found: f}
+		text := r.Text("m.gguf")
+		if r.Pays != (want == "") || !strings.Contains(text, want) || strings.Contains(text, "pays on this machine") && r.Pays {
+			t.Errorf("%+v: %v, want %q in\n%s", row, r.Pays, want, text)
+		}
+		if !strings.Contains(text, "--format sglang") { // which reads an EAGLE head's draft vocabulary
+			t.Errorf("the export is another:\n%s", text)
+		}
+	}
+}
