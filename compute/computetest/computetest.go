@@ -20,19 +20,49 @@ import (
 // batch invariance in raw bits and, where the queue has TrainOps, gradients.
 // Each subtest gets a device of its own and closes it.
 func Run(t *testing.T, newDevice func() compute.Device) {
-	for _, c := range []struct {
-		name string
-		f    func(*bench)
-	}{
+	run(t, newDevice, products)
+	run(t, newDevice, operations)
+	d := newDevice()
+	trains := d.Queue().Abilities().Train != nil
+	if err := d.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if trains {
+		run(t, newDevice, training)
+	}
+}
+
+// RunProducts is the part of Run about products with weights, for devices that differ in nothing else from one that passes
+// all of it.
+func RunProducts(t *testing.T, newDevice func() compute.Device) { run(t, newDevice, products) }
+
+// A check is a part of the suite.
+type check struct {
+	name string
+	f    func(*bench)
+}
+
+func run(t *testing.T, newDevice func() compute.Device, checks []check) {
+	for _, c := range checks {
+		t.Run(c.name, func(t *testing.T) { c.f(newBench(t, newDevice())) })
+	}
+}
+
+var (
+	products = []check{
 		{"Linear agrees with the reference", linearAgrees},
 		{"Linear agrees with the reference for every format of weights", formatsAgree},
 		{"Linear has the same bits for any number of rows", linearInvariant},
 		{"a fused Linear has the bits of its pieces", linearFused},
-		{"Embed and Gather copy rows", rowsAreCopied},
-		{"Pack refuses what does not fit", packRefuses},
 		{"weights in blocks have the bits of what they stand for", blocksAgree},
 		{"blocks that are kept have their values, and Q8's bits where that has them", keptAgrees},
 		{"floating-point numbers as stored have the bits of F32", storedAgrees},
+		{"passes without rows do nothing", emptyPasses},
+		{"queues of several goroutines do not disturb each other", queuesSideBySide},
+	}
+	operations = []check{
+		{"Embed and Gather copy rows", rowsAreCopied},
+		{"Pack refuses what does not fit", packRefuses},
 		{"Norm and SwiGLU agree with the reference", pointwiseAgrees},
 		{"LayerNorm agrees with the reference", layerNormAgrees},
 		{"activations agree with the reference", activationsAgree},
@@ -51,23 +81,8 @@ func Run(t *testing.T, newDevice func() compute.Device) {
 		{"tree nodes have the bits of plain decoding, with norms, windows, partial rotation and variants", func(b *bench) { b.varied(treesInvariant) }},
 		{"rows of a block see one another", func(b *bench) { b.varied(bothWays) }},
 		{"MoveKV moves keys and values", moveInvariant},
-		{"passes without rows do nothing", emptyPasses},
-		{"queues of several goroutines do not disturb each other", queuesSideBySide},
-	} {
-		t.Run(c.name, func(t *testing.T) { c.f(newBench(t, newDevice())) })
 	}
-	d := newDevice()
-	trains := d.Queue().Abilities().Train != nil
-	if err := d.Close(); err != nil {
-		t.Fatal(err)
-	}
-	if !trains {
-		return
-	}
-	for _, c := range []struct {
-		name string
-		f    func(*bench)
-	}{
+	training = []check{
 		{"Gemm agrees with the reference", gemmAgrees},
 		{"sums and biases agree with the reference", sumsAgree},
 		{"NormGrad is Norm's derivative", normGrad},
@@ -82,10 +97,8 @@ func Run(t *testing.T, newDevice func() compute.Device) {
 		{"attention in blocks agrees with the reference and its derivative", blockAttendAgrees},
 		{"Gate agrees with the reference and its derivative", gateAgrees},
 		{"Logistic agrees with the reference and its derivative", logisticAgrees},
-	} {
-		t.Run(c.name, func(t *testing.T) { c.f(newBench(t, newDevice())) })
 	}
-}
+)
 
 // A bench is a device under test and a source of random values. Each subtest starts
 // with the same seed, so a failure repeats.

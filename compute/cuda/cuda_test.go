@@ -22,10 +22,10 @@ func TestDeviceConforms(t *testing.T) {
 	t.Run("Draw draws from rows of logits", func(t *testing.T) { draws.Run(t, device(t)) })
 }
 
-// TestOnePlaneConforms runs the suite where BF16 weights meet activations that are rounded to bfloat16: the reference rounds them,
-// too, so the tolerances are those of two planes.
+// TestOnePlaneConforms runs products where BF16 weights meet activations that are rounded to bfloat16: the reference rounds them,
+// too, so the tolerances are those of two planes. No other operation has planes.
 func TestOnePlaneConforms(t *testing.T) {
-	computetest.Run(t, func() compute.Device { return onePlane(t) })
+	computetest.RunProducts(t, func() compute.Device { return onePlane(t) })
 }
 
 // onePlane opens a device that rounds activations to bfloat16.
