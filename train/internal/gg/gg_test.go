@@ -176,6 +176,13 @@ func (m *maker) ropeTable(hd, n int) []float32 {
 func TestGradientsOfEveryOperationAreCentralDifferences(t *testing.T) {
 	m := newMaker(t)
 	loss, _ := m.layer(5)
+	m.differences(loss)
+}
+
+// differences compares the gradients of all parameters with central differences.
+func (m *maker) differences(loss *Node) {
+	t := m.t
+	t.Helper()
 	m.compile(loss)
 	if s := m.g.Stock(); len(s) > 0 {
 		t.Fatalf("stock operations on the tape: %v", s)

@@ -159,8 +159,8 @@ func (g *Graph) Rope(x *Node, headDim int, table compute.Buffer, pos *[]int32) *
 }
 
 // Attend is tree attention, see compute.TrainAttention: q [n][Heads·HeadDim]
-// over keys and values [n_j][KVHeads·HeadDim] of the levels, own level last. geo
-// is read at every Run.
+// over keys and values [n_j][KVHeads·HeadDim] of the levels, own level last, which
+// stands for all further ones that geo has. geo is read at every Run.
 func (g *Graph) Attend(q *Node, k, v []*Node, geo *compute.TrainAttention) *Node {
 	y := g.out(q.val.rows, q.Width())
 	lse := matrix(q.val.rows, geo.Heads)
@@ -176,11 +176,12 @@ func (g *Graph) Attend(q *Node, k, v []*Node, geo *compute.TrainAttention) *Node
 		of, reads = append(of, len(f.x)), append(reads, len(f.x))
 		f.x = append(f.x, n)
 	}
-	kb, vb := make([]compute.Buffer, levels), make([]compute.Buffer, levels)
-	dk, dv := make([]compute.Buffer, levels), make([]compute.Buffer, levels)
+	all := len(geo.Anc) + 1
+	kb, vb := make([]compute.Buffer, all), make([]compute.Buffer, all)
+	dk, dv := make([]compute.Buffer, all), make([]compute.Buffer, all)
 	bind := func() {
-		for j := range levels {
-			kb[j], vb[j] = k[j].val.buf, v[j].val.buf
+		for j := range all {
+			kb[j], vb[j] = k[min(j, levels-1)].val.buf, v[min(j, levels-1)].val.buf
 		}
 	}
 	f.base = g.base("attend", nil, y.val, func() {
@@ -194,8 +195,8 @@ func (g *Graph) Attend(q *Node, k, v []*Node, geo *compute.TrainAttention) *Node
 				g.zero(dx[1+j])
 			}
 		}
-		for j := range levels {
-			dk[j], dv[j] = dx[1+j].buf, dx[1+levels+j].buf
+		for j := range all {
+			dk[j], dv[j] = dx[1+min(j, levels-1)].buf, dx[1+levels+min(j, levels-1)].buf
 		}
 		if acc[0] {
 			panic("gg: the queries of attention have another use")
