@@ -100,7 +100,7 @@ func benchmarkStepOf(b *testing.B, spec *arch.Spec, seqs, length int, name strin
 		return t
 	}
 	rope := q.Abilities().Train.Host(spec.Rope.Table(spec.HeadDim, 0, 300), 300, spec.HeadDim)
-	bt := batch.New(g, p, tensor("embed", random(spec.Vocab*spec.Hidden, 0.02), spec.Vocab, spec.Hidden), rope, meta, plan, nil, seqs*length)
+	bt := batch.New(g, p, tensor("embed", random(spec.Vocab*spec.Hidden, 0.02), spec.Vocab, spec.Hidden), rope, meta, plan, nil, seqs*length, 0)
 	own := p.OwnLMHead() != nil
 	lm := p.OwnLMHead()
 	if !own {

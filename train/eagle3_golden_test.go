@@ -140,7 +140,7 @@ func (r *eagle3Reference) build(t testing.TB, q compute.Queue, spec string) *eag
 	run := &eagle3Run{g: g, p: params(t, q, r.spec, r.head)}
 	const positions = 64
 	rope := q.Abilities().Train.Host(r.spec.Rope.Table(r.spec.HeadDim, 0, positions), positions, r.spec.HeadDim)
-	run.b = batch.New(g, run.p, tensor("embed", r.embed, r.spec.Hidden), rope, r.meta, plan, r.vocab, 2*r.pad)
+	run.b = batch.New(g, run.p, tensor("embed", r.embed, r.spec.Hidden), rope, r.meta, plan, r.vocab, 2*r.pad, 0)
 	var lm *gg.Tensor
 	if run.p.OwnLMHead() == nil {
 		lm = tensor("lm_head", r.lm, r.meta.Hidden)

@@ -156,7 +156,7 @@ func (r *reference) build(t testing.TB, q compute.Queue, p *net.Params, l loss.L
 	}
 	table := r.spec.Rope.Table(r.spec.HeadDim, 0, 64)
 	rope := q.Abilities().Train.Host(table, 64, r.spec.HeadDim)
-	b := batch.New(g, p, tensor("embed", r.embed, v, hid), rope, r.meta, plan, nil, 40)
+	b := batch.New(g, p, tensor("embed", r.embed, v, hid), rope, r.meta, plan, nil, 40, 0)
 	lm := tensor("lm_head", r.lm, v, hid)
 	if plan.Exact {
 		b.Exact(q.Abilities().Train, lm.Buf)

@@ -283,7 +283,7 @@ func (h *headTask) build(i int) (program, error) {
 		}
 	}
 	h.stage, h.graph, h.early = i, g, plan.Early
-	h.batch = batch.New(g, h.params, h.table, h.rope, h.meta, plan, h.vocab, h.cfg.Rows)
+	h.batch = batch.New(g, h.params, h.table, h.rope, h.meta, plan, h.vocab, h.cfg.Rows, 0)
 	if h.exact = plan.Exact; h.exact {
 		if h.whole == nil {
 			if h.whole, err = h.wholeLMHead(); err != nil {

@@ -43,7 +43,7 @@ func newHeadEval(dev compute.Device, q compute.Queue, h *headTask, w compute.Wei
 	if err != nil {
 		return nil, err
 	}
-	e := &headEval{task: h, graph: g, batch: batch.New(g, h.params, h.table, h.rope, h.meta, plan, h.vocab, h.limit)}
+	e := &headEval{task: h, graph: g, batch: batch.New(g, h.params, h.table, h.rope, h.meta, plan, h.vocab, h.limit, 0)}
 	lm := h.lm
 	if own := h.params.OwnLMHead(); own != nil {
 		lm = own // without a gradient

@@ -125,13 +125,11 @@ func newAccept(v spec.Values) accept {
 }
 
 func (a accept) Plan(d Labelling) (Plan, error) {
-	if a.levels > d.Depth {
-		return Plan{}, fmt.Errorf("levels=%d, but the trees of the data have %d", a.levels, d.Depth)
+	levels, err := d.levels(a.levels)
+	if err != nil {
+		return Plan{}, err
 	}
-	p := Plan{Levels: d.Depth, Outside: a.outside, Tail: true, Temp: 1, Detach: a.detach}
-	if a.levels > 0 {
-		p.Levels = a.levels
-	}
+	p := Plan{Levels: levels, Outside: a.outside, Tail: true, Temp: 1, Detach: a.detach}
 	if d.K != 0 && d.K < d.Branch && p.Levels > 1 {
 		return Plan{}, fmt.Errorf("the data hold %d labels of a node, want at least the %d of its children", d.K, d.Branch)
 	}

@@ -23,6 +23,7 @@ func Methods() []Method {
 	return []Method{
 		eagleMethod(), hassMethod(), talfMethod(), eagle3Method(),
 		tvMethod(), nlaMethod(), lkMethod(), rklMethod(), ealMethod(),
+		dflashMethod(), dpaceMethod(), dsparkMethod(),
 	}
 }
 
@@ -67,6 +68,26 @@ type Labelling struct {
 	// DraftVocab is how many tokens the head predicts; 0: all. Labels cover these tokens
 	// only, as Plan.Outside says; the IDs of others are −1.
 	DraftVocab int
+	// Drafts is how many tokens a block head predicts in one pass, which bounds the levels; 0: it is
+	// another head.
+	Drafts int
+}
+
+// levels returns how many levels of the trees are trained on if so many were asked for, 0 for all.
+func (d Labelling) levels(asked int) (int, error) {
+	n := d.Depth
+	if d.Drafts > 0 {
+		n = min(n, d.Drafts)
+	}
+	switch {
+	case asked > d.Depth:
+		return 0, fmt.Errorf("levels=%d, but the trees of the data have %d", asked, d.Depth)
+	case asked > n:
+		return 0, fmt.Errorf("levels=%d, but the head drafts %d tokens", asked, n)
+	case asked > 0:
+		return asked, nil
+	}
+	return n, nil
 }
 
 // Outside says what happens to the labels of tokens that the head cannot predict. All three ways
@@ -109,12 +130,20 @@ type Plan struct {
 	// features, so there is one level then, or Text.
 	Exact bool
 	Temp  float32 // temperature of p and q; Inputs.LMHead is divided by it. usually 1
-	// Cut says that some of the labels' mass is left out, so that the loss is not minimal at the
-	// target's own distribution.
+	// Cut says that some of the labels' mass is left out, or that it is moved to the text's own token, so
+	// that the loss is not minimal at the target's own distribution.
 	Cut bool
 	// Held says that the gradient takes as constants some factors that depend on the head, so that
 	// it is not the derivative of the loss.
 	Held bool
+	// Reach says that a node of a tree counts as often as the target reaches it: the product of its
+	// probabilities on the way there.
+	Reach bool
+	// Ends says that a block's rows along the text end before the first token that is not learnt. Else
+	// only the rows that predict such tokens do not count.
+	Ends bool
+	// Path says that the nodes of a block head are rows of their own, with their ancestors' tokens; see net.Block.
+	Path bool
 }
 
 // A Loss says how the draft head's outputs are compared with the target's. Other modules
@@ -136,6 +165,7 @@ type Inputs struct {
 	Labels []*compute.SoftLabels // [level]; Term.Set reads them
 	Target []*gg.Node            // [level < Plan.Regress]: [rows][H], f_{i+1}
 	Nodes  []Nodes               // [level]: which nodes of the trees the rows are
+	Sure   []*gg.Node            // [level]: [rows][1], what a confidence head says; nil: there is none
 }
 
 // Nodes are the rows of a level.
@@ -143,11 +173,12 @@ type Nodes struct {
 	Token  *[]int32   // [rows]: the node's own token, as labels count them; −1: outside the draft vocabulary. unused on level 0
 	Parent *[]int32   // [rows]: its parent's row on the level above; unused on level 0
 	Mask   *[]float32 // [rows]: how many times it counts
+	Next   *[]int32   // [rows] of a block along the text: the token after it, as labels count them; −1: outside the draft vocabulary
 }
 
 // A Term is one addend of a loss: Weight · Σ_r mask[r]·loss[r] / N.
 type Term struct {
-	Name   string // "reg", "cls" or "joint"
+	Name   string // "reg", "cls", "joint" or "sure"
 	Level  int
 	Weight float32
 	*gg.Loss

@@ -28,6 +28,8 @@ func TestLosses(t *testing.T) {
 		"eagle3", "eagle3:steps=3,decay=0.5,mask=eagle,feed=detach", "talf", "talf:labels=ignore", "talf:w_reg=0.5,reg=l1,decay=0.5,levels=2", "talf:temp=2,w_cls=3", "eagle:temp=0.7",
 		"tv", "tv:reach=all", "tv:reach=overlap", "nla", "nla:levels=1", "nla:reach=overlap", "lk", "lk:reach=overlap", "rkl", "rkl:reach=all,feed=detach",
 		"eal", "eal:form=linear,w_cls=0", "eal:w_cls=0.3,levels=2", "eal:form=linear,levels=1",
+		"talf:reach=target,decay=0.8", "dflash", "dflash:gamma=0,labels=tail", "dflash:labels=full,temp=2", "dflash:labels=ignore",
+		"dpace", "dpace:alpha=1", "dspark", "dspark:w_ce=0,w_sure=0", "dspark:w_l1=0,w_sure=0,gamma=2",
 	} {
 		l, err := loss.Parse(spec)
 		if err != nil {
@@ -55,7 +57,7 @@ func TestEveryMethodParsesByItsName(t *testing.T) {
 
 func TestWrongParametersAreRefused(t *testing.T) {
 	for spec, want := range map[string]string{
-		"hinge": `unknown loss "hinge", want one of eagle, hass, talf, eagle3, tv, nla, lk, rkl, eal`, "": `unknown loss ""`,
+		"hinge": `unknown loss "hinge", want one of eagle, hass, talf, eagle3, tv, nla, lk, rkl, eal, dflash, dpace, dspark`, "": `unknown loss ""`,
 		"talf:w_topk=1": `unknown parameter "w_topk": known are w_cls, w_reg, decay`, "eagle:w_cls": `"w_cls" has no value`,
 		"eagle:w_cls=1,w_cls=2": `"w_cls" is given twice`, "eagle:w_cls=-1": "w_cls is -1, want 0..1e+06", "eagle:w_cls=x": `w_cls is "x", want a number`,
 		"eagle:w_cls=NaN": "w_cls is NaN, want", "talf:temp=nan": "temp is nan, want", "talf:temp=0": "temp is 0, want 0.01..100",

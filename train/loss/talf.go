@@ -2,7 +2,6 @@ package loss
 
 import (
 	"errors"
-	"fmt"
 
 	"talf/internal/spec"
 )
@@ -10,6 +9,10 @@ import (
 // talf is Σ_n CE(p(n), q(n)) over all labelled nodes of a position's tree, where the head is fed
 // its own f̂ down every path, with gradients through it (TALF, Algorithm 1). The nodes of a tree
 // count if its position does. The paper has no regression.
+//
+// A block head draws all levels from one pass, of which the nodes of a level share a row: q(n) differs
+// between them only by what a Markov head adds for their own tokens. Without one, its optimum with
+// reach=target is the target's own distribution of the token so many places ahead.
 type talf struct {
 	soft
 	wCls, wReg float32
@@ -17,6 +20,8 @@ type talf struct {
 	levels     int
 	l1, detach bool
 	undrafted  bool
+	reach      bool
+	path       bool
 }
 
 func talfMethod() Method {
@@ -30,6 +35,8 @@ func talfMethod() Method {
 				spec.Int("levels", 0, 0, 16, "levels of the trees that are trained on (0: all that the data have)"),
 				spec.Choice("feed", "gradient through the features that are fed back: flow or detach (none)", "flow", "detach"),
 				spec.Choice("beyond", "nodes at or below a token outside a draft vocabulary: skip, or learn all the same", "skip", "learn"),
+				spec.Choice("reach", "weight of a node: all (1) or target (the probability that the target draws it)", reachAll, reachTarget),
+				spec.Switch("path", false, "of a causal block head: nodes are rows with their ancestors' tokens, not those of one block"),
 				regParam(),
 			}, softParams()...),
 		},
@@ -41,6 +48,7 @@ func newTALF(v spec.Values) (Loss, error) {
 	t := talf{
 		soft: newSoft(v), wCls: v.Float32("w_cls"), wReg: v.Float32("w_reg"), decay: v.Float32("decay"), levels: v.Int("levels"),
 		l1: v.Text("reg") == "l1", detach: v.Text("feed") == "detach", undrafted: v.Text("beyond") == "learn",
+		reach: v.Text("reach") == reachTarget, path: v.On("path"),
 	}
 	if t.wCls == 0 {
 		return nil, errors.New("w_cls is 0: there is nothing to learn from the trees")
@@ -49,13 +57,11 @@ func newTALF(v spec.Values) (Loss, error) {
 }
 
 func (t talf) Plan(d Labelling) (Plan, error) {
-	if t.levels > d.Depth {
-		return Plan{}, fmt.Errorf("levels=%d, but the trees of the data have %d", t.levels, d.Depth)
+	levels, err := d.levels(t.levels)
+	if err != nil {
+		return Plan{}, err
 	}
-	p := Plan{Levels: d.Depth, Outside: t.outside, Tail: t.tail, Temp: t.temp, Detach: t.detach, Undrafted: t.undrafted}
-	if t.levels > 0 {
-		p.Levels = t.levels
-	}
+	p := Plan{Levels: levels, Outside: t.outside, Tail: t.tail, Temp: t.temp, Detach: t.detach, Undrafted: t.undrafted, Reach: t.reach, Path: t.path}
 	if t.wReg != 0 {
 		p.Regress = 1
 	}

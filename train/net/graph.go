@@ -19,7 +19,10 @@ type Level struct {
 	// ancestor on level j+1, the last of which is the row itself.
 	Attn compute.TrainAttention
 
-	Out *gg.Node // [rows][Hidden]: what the LM head reads, f̂ of an EAGLE-1/2 head
+	Out *gg.Node // [rows][width of LM]: what the LM head reads, f̂ of an EAGLE-1/2 head
+	// Sure is of a block head with a confidence head: [rows][1], whose sigmoid is how likely the token is
+	// accepted that a row predicts.
+	Sure *gg.Node
 }
 
 func newLevel(p *Params, rows, depth int) *Level {
@@ -88,7 +91,9 @@ type Head struct {
 	Features []*gg.Node
 	Levels   []*Level
 	LMHead   *gg.Node   // [draft tokens][Hidden] of an EAGLE-3 head that has its own, else nil
+	Block    *Block     // of a block head
 	Nodes    []*gg.Node // of Params.Tensors, for Compile
+	markov   *gg.Node   // [draft tokens][rank] W2 of a Markov head, or nil
 }
 
 // Feed sets the features of level 0 from row on to f [n][FeatureSize].
@@ -121,6 +126,8 @@ type Shape struct {
 	Branch int  // nodes per position on each level below the first
 	Levels int  // of the trees, including the positions themselves
 	Detach bool // f̂ is fed back without its gradient
+	Blocks int  // of a block head: blocks of a batch
+	Path   bool // of a block head: nodes are rows of their own; see Block
 }
 
 // NewHead adds a head to g. embed is the target's table [V][H], or the head's own; rope is
@@ -133,8 +140,12 @@ func NewHead(g *gg.Graph, p *Params, embed *gg.Tensor, rope compute.Buffer, sh S
 	h := &Head{Params: p}
 	all, of := p.nodes(g)
 	h.Nodes = all
-	if p.Spec.Eagle3.On {
+	switch {
+	case p.Spec.Eagle3.On:
 		newEagle3(h, g, of, embed, rope, sh)
+		return h
+	case p.Spec.Block.On:
+		newBlock(h, g, of, embed, rope, sh)
 		return h
 	}
 	table := g.Frozen(embed)
@@ -176,6 +187,9 @@ func NewHead(g *gg.Graph, p *Params, embed *gg.Tensor, rope compute.Buffer, sh S
 func (h *Head) Reset() {
 	for _, l := range h.Levels {
 		l.Reset()
+	}
+	if h.Block != nil {
+		h.Block.reset()
 	}
 }
 

@@ -27,7 +27,8 @@ type Params struct {
 	// feature half is computed once for all children of a node.
 	fcE, fcF, fcBias *gg.Tensor
 	e3               eagle3
-	// Language models; the latter two of EAGLE-3 heads, too.
+	block            map[place]*gg.Tensor // what only block heads have
+	// Language models; the latter two of EAGLE-3 heads, too, and final norms of block heads.
 	embed, finalNorm, lmHead *gg.Tensor
 
 	layers []layer
@@ -46,13 +47,16 @@ func New(q compute.Queue, spec *arch.Spec) (*Params, error) {
 	if err := spec.Validate(); err != nil {
 		return nil, fmt.Errorf("network: %w", err)
 	}
-	if spec.Arch != "llama" {
+	if spec.Arch != "llama" && !spec.Block.On {
 		return nil, fmt.Errorf("network: model_type is %q, want \"llama\": training supports no other", spec.Arch)
+	}
+	if err := checkBlock(spec); err != nil {
+		return nil, err
 	}
 	if spec.QKVBias || spec.OBias || spec.MLPBias {
 		return nil, fmt.Errorf("network: attention_bias or mlp_bias: training supports neither")
 	}
-	p := &Params{Spec: spec}
+	p := &Params{Spec: spec, block: make(map[place]*gg.Tensor)}
 	var err error
 	add := func(name string, shape ...int) *gg.Tensor {
 		n := 1
@@ -80,6 +84,11 @@ func New(q compute.Queue, spec *arch.Spec) (*Params, error) {
 				return
 			}
 			*own, *hidden = add(n(name+".embedding"), t.Rows, t.Cols/2), add(n(name+".hidden"), t.Rows, t.Cols/2)
+		}
+		if blockRole(&t, spec) {
+			shape := t.Shape()
+			p.block[place{t.Role, t.Bias}] = add(t.Name, shape...)
+			continue
 		}
 		switch t.Role {
 		case arch.Embed:
@@ -172,7 +181,7 @@ func (p *Params) Init(seed uint64) {
 		switch len(t.Shape) {
 		case 1:
 			v := float32(1)
-			if t == p.fcBias {
+			if t == p.fcBias || t == p.block[place{arch.MarkovGate, true}] || t == p.block[place{arch.Confidence, true}] {
 				v = 0
 			}
 			for i := range t.Data {
@@ -238,6 +247,8 @@ func (p *Params) of(t *arch.Tensor) (parts []*gg.Tensor, off int) {
 	switch {
 	case t.Optional:
 		return nil, 0
+	case blockRole(t, p.Spec):
+		return one(p.block[place{t.Role, t.Bias}])
 	case t.Role == arch.FC && t.Bias:
 		return one(p.fcBias)
 	case t.Role == arch.FC && p.Spec.Eagle3.On:

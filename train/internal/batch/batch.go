@@ -27,6 +27,7 @@ type Batch struct {
 	Mask   [][]float32           // [level][rows]: how many times a row counts
 	Top    [][]int32             // [level][rows]: the target's most likely next token
 	Token  [][]int32             // [level][rows]: the row's own token, a draft id; −1: it has none. level 0: empty
+	Next   [][]int32             // [level][rows] of a block head along the text: the token after the row, a draft id; −1: it has none
 	Count  int                   // positions that count
 	Mass   []float64             // [level]: mass of the labels of rows that count
 	Lost   []float64             // [level]: the part of it outside the draft vocabulary
@@ -40,10 +41,13 @@ type Batch struct {
 	exact  *exact    // nil unless Plan.Exact
 	taught []float32 // [T−1][V]: the labels of one sequence, if they are exact
 
-	row []int32 // of each node of one tree; −1: none
-	lev []int   // level of each node
+	row   []int32   // of each node of one tree; −1: none
+	lev   []int     // level of each node
+	reach []float64 // with Plan.Reach, how likely the target draws each node; else 1
 
 	above, here []int32 // row of each position of one sequence in two consecutive passes of HASS
+
+	anchors []int // of a block head: see Choose
 }
 
 // Labelling returns what a loss needs to know about the data and the draft vocabulary.
@@ -55,11 +59,11 @@ func Labelling(m data.Meta, v *Vocabulary) loss.Labelling {
 	return l
 }
 
-// New adds a head to g with room for rows positions of labelled text. plan says how the
-// head is run.
-func New(g *gg.Graph, p *net.Params, embed *gg.Tensor, rope compute.Buffer, meta data.Meta, plan loss.Plan, vocab *Vocabulary, rows int) *Batch {
+// New adds a head to g with room for rows positions of labelled text and, if it is a block head, so
+// many blocks. plan says how the head is run.
+func New(g *gg.Graph, p *net.Params, embed *gg.Tensor, rope compute.Buffer, meta data.Meta, plan loss.Plan, vocab *Vocabulary, rows, blocks int) *Batch {
 	b := &Batch{hidden: meta.Hidden, meta: meta, plan: plan, vocab: vocab}
-	sh := net.Shape{Rows: rows, Branch: meta.Branch, Levels: plan.Levels, Detach: plan.Detach}
+	sh := net.Shape{Rows: rows, Branch: meta.Branch, Levels: plan.Levels, Detach: plan.Detach, Blocks: blocks, Path: plan.Path}
 	if plan.Text {
 		sh.Branch = 1
 	}
@@ -70,22 +74,23 @@ func New(g *gg.Graph, p *net.Params, embed *gg.Tensor, rope compute.Buffer, meta
 			b.target = append(b.target, g.Input("target", lv.Rows, meta.Hidden))
 		}
 	}
-	b.Mask, b.Top, b.Token = make([][]float32, plan.Levels), make([][]int32, plan.Levels), make([][]int32, plan.Levels)
+	b.Mask, b.Top = make([][]float32, plan.Levels), make([][]int32, plan.Levels)
+	b.Token, b.Next = make([][]int32, plan.Levels), make([][]int32, plan.Levels)
 	b.Mass, b.Lost = make([]float64, plan.Levels), make([]float64, plan.Levels)
-	b.row, b.lev = make([]int32, meta.Nodes()), make([]int, meta.Nodes())
+	b.row, b.lev, b.reach = make([]int32, meta.Nodes()), make([]int, meta.Nodes()), make([]float64, meta.Nodes())
 	return b
 }
 
 // Inputs returns what a loss over the batch is built from. lm is the LM head, frozen, or nil for the
 // head's own, which learns.
 func (b *Batch) Inputs(g *gg.Graph, lm *gg.Tensor) loss.Inputs {
-	in := loss.Inputs{Graph: g, Vocab: b.size(), LMHead: b.Head.LMHead, Labels: b.Labels, Target: b.target}
-	if lm != nil {
-		in.LMHead = g.Frozen(lm)
-	}
+	in := loss.Inputs{Graph: g, Vocab: b.size(), LMHead: b.Head.LM(g, lm), Labels: b.Labels, Target: b.target}
 	for i, l := range b.Head.Levels {
 		in.FHat = append(in.FHat, l.Out)
-		in.Nodes = append(in.Nodes, loss.Nodes{Token: &b.Token[i], Parent: &l.From, Mask: &b.Mask[i]})
+		in.Nodes = append(in.Nodes, loss.Nodes{Token: &b.Token[i], Parent: &l.From, Mask: &b.Mask[i], Next: &b.Next[i]})
+		if l.Sure != nil {
+			in.Sure = append(in.Sure, l.Sure)
+		}
 	}
 	return in
 }
@@ -100,10 +105,10 @@ func (b *Batch) size() int {
 
 func (b *Batch) Reset() {
 	b.Head.Reset()
-	b.Count = 0
+	b.Count, b.anchors = 0, nil
 	for l, s := range b.Labels {
 		s.IDs, s.Prob, s.Tail, s.Full = s.IDs[:0], s.Prob[:0], s.Tail[:0], s.Full[:0]
-		b.Mask[l], b.Top[l], b.Token[l] = b.Mask[l][:0], b.Top[l][:0], b.Token[l][:0]
+		b.Mask[l], b.Top[l], b.Token[l], b.Next[l] = b.Mask[l][:0], b.Top[l][:0], b.Token[l][:0], b.Next[l][:0]
 		b.Mass[l], b.Lost[l] = 0, 0
 	}
 }
@@ -112,6 +117,9 @@ func (b *Batch) Reset() {
 // is fed instead, perhaps with noise.
 func (b *Batch) Add(r *data.Record, in, feat []float32, limit int) error {
 	n := mix.Span(r, limit, b.plan.Early)
+	if b.Head.Block != nil {
+		return b.addBlocks(r, in, n)
+	}
 	l0 := b.Head.Levels[0]
 	first := int32(l0.Rows.N)
 	if l0.Rows.N+n > l0.Rows.Max {
@@ -138,37 +146,45 @@ func (b *Batch) Add(r *data.Record, in, feat []float32, limit int) error {
 		b.addPasses(r, feat, first, n)
 		return nil
 	}
-	if len(b.Head.Levels) == 1 {
-		return nil
-	}
 	for i := range n {
-		if !b.learnt(r, i) {
+		if b.learnt(r, i) {
+			if err := b.addTree(r, i, first+int32(i)); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// addTree appends the nodes of the tree of head position i, which is row root of level 0.
+func (b *Batch) addTree(r *data.Record, i int, root int32) error {
+	nodes := b.meta.Nodes()
+	tree := (i + 1) * nodes
+	b.row[0], b.lev[0], b.reach[0] = root, 0, 1
+	for j := 1; j < nodes && len(b.Head.Levels) > 1; j++ {
+		p := int(r.TreeParents[tree+j])
+		if p < 0 || p >= j {
+			return fmt.Errorf("tree at position %d: node %d has parent %d, want an earlier node", i+1, j, p)
+		}
+		l := b.lev[p] + 1
+		b.lev[j] = l
+		if l >= len(b.Head.Levels) {
 			continue
 		}
-		tree := (i + 1) * nodes
-		b.row[0], b.lev[0] = first+int32(i), 0
-		for j := 1; j < nodes; j++ {
-			p := int(r.TreeParents[tree+j])
-			if p < 0 || p >= j {
-				return fmt.Errorf("tree at position %d: node %d has parent %d, want an earlier node", i+1, j, p)
-			}
-			l := b.lev[p] + 1
-			b.lev[j] = l
-			if l >= len(b.Head.Levels) {
-				continue
-			}
-			if b.row[p] < 0 || !b.runs(r.TreeTokens[tree+j]) {
-				b.row[j] = -1
-				continue
-			}
-			level := b.Head.Levels[l]
-			if level.Rows.N == level.Rows.Max {
-				return fmt.Errorf("tree at position %d: more than %d nodes on a level", i+1, b.meta.Branch)
-			}
-			b.row[j] = level.AddBelow(b.Head.Levels[l-1], b.row[p], r.TreeTokens[tree+j])
-			b.Token[l] = append(b.Token[l], b.vocab.Draft(r.TreeTokens[tree+j]))
-			b.label(l, r, tree+j, 1)
+		if b.row[p] < 0 || !b.runs(r.TreeTokens[tree+j]) {
+			b.row[j] = -1
+			continue
 		}
+		level := b.Head.Levels[l]
+		if level.Rows.N == level.Rows.Max {
+			return fmt.Errorf("tree at position %d: more than %d nodes on a level", i+1, b.meta.Branch)
+		}
+		b.row[j] = b.Head.AddNode(l, b.row[p], r.TreeTokens[tree+j])
+		b.Token[l] = append(b.Token[l], b.vocab.Draft(r.TreeTokens[tree+j]))
+		if b.reach[j] = 1; b.plan.Reach {
+			b.reach[j] = b.reach[p] * b.Prob(l-1, int(b.row[p]), r.TreeTokens[tree+j])
+		}
+		b.label(l, r, tree+j, float32(b.reach[j]))
 	}
 	return nil
 }
@@ -292,13 +308,18 @@ func (b *Batch) inside(level int, ids []int32, p, tail []float32, top int32, tim
 // Noise adds (U−½)·width·512/T, with U uniform in [0, 1), to features [T][H], as
 // EAGLE's training script does. The numbers depend on key alone.
 func Noise(feat []float32, tokens int, width float64, key ...uint64) {
-	var seed [2]uint64
-	for i, k := range key {
-		seed[i%2] = seed[i%2]*0x9e3779b97f4a7c15 + k + 1
-	}
-	r := rand.New(rand.NewPCG(seed[0], seed[1]))
+	r := rand.New(rand.NewPCG(fold(key)))
 	w := width * 512 / float64(max(tokens, 1))
 	for i := range feat {
 		feat[i] += float32((r.Float64() - 0.5) * w)
 	}
+}
+
+// fold makes a seed of numbers.
+func fold(key []uint64) (uint64, uint64) {
+	var seed [2]uint64
+	for i, k := range key {
+		seed[i%2] = seed[i%2]*0x9e3779b97f4a7c15 + k + 1
+	}
+	return seed[0], seed[1]
 }

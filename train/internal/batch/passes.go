@@ -13,12 +13,11 @@ func (b *Batch) addPasses(r *data.Record, feat []float32, first int32, n int) {
 		b.above, b.here = append(b.above, first+int32(i)), append(b.here, -1)
 	}
 	for l := 1; l < b.plan.Levels; l++ {
-		level, up := b.Head.Levels[l], b.Head.Levels[l-1]
 		for i := l; i < n; i++ {
 			if b.here[i] = -1; !b.Needs(r, n, l, i) || b.above[i-1] < 0 || !b.runs(r.Tokens[i+1]) {
 				continue
 			}
-			row := level.AddBelow(up, b.above[i-1], r.Tokens[i+1])
+			row := b.Head.AddNode(l, b.above[i-1], r.Tokens[i+1])
 			b.here[i] = row
 			b.Token[l] = append(b.Token[l], b.vocab.Draft(r.Tokens[i+1]))
 			b.label(l, r, (i+1)*b.meta.Nodes(), b.repeats(r, l, i))

@@ -43,12 +43,18 @@ type problem struct {
 // newProblem draws a problem of a loss.
 func newProblem(t testing.TB, q compute.Queue, l loss.Loss, seed uint64) *problem {
 	t.Helper()
-	plan, err := l.Plan(loss.Labelling{Depth: depth, K: topK})
-	full := err != nil // some losses want the whole distribution
-	if full {
-		if plan, err = l.Plan(loss.Labelling{Depth: depth}); err != nil {
-			t.Fatal(err)
+	// Some losses are of block heads, and some want the whole distribution.
+	var plan loss.Plan
+	var err error
+	full := false
+	for _, d := range []loss.Labelling{{Depth: depth, K: topK}, {Depth: depth, K: topK, Drafts: depth}, {Depth: depth}, {Depth: depth, Drafts: depth}} {
+		full = d.K == 0
+		if plan, err = l.Plan(d); err == nil {
+			break
 		}
+	}
+	if err != nil {
+		t.Fatal(err)
 	}
 	g, err := gg.New(q)
 	if err != nil {
@@ -109,14 +115,15 @@ func newProblem(t testing.TB, q compute.Queue, l loss.Loss, seed uint64) *proble
 		}
 		p.labels, p.mask[level] = append(p.labels, lab), m
 		// Siblings' tokens are different labels of their parent.
-		token, parent := make([]int32, n), make([]int32, n)
+		token, parent, next := make([]int32, n), make([]int32, n), make([]int32, n)
 		for i := range n {
+			next[i] = int32(i % vocab)
 			if level > 0 {
 				parent[i] = int32(i * p.rows[level-1] / n)
 				token[i] = p.labels[level-1].IDs[int(parent[i])*topK+i%branch]
 			}
 		}
-		in.Nodes = append(in.Nodes, loss.Nodes{Token: &token, Parent: &parent, Mask: &p.mask[level]})
+		in.Nodes = append(in.Nodes, loss.Nodes{Token: &token, Parent: &parent, Mask: &p.mask[level], Next: &next})
 	}
 	in.Labels = p.labels
 	for l := range plan.Regress {
