@@ -230,7 +230,12 @@ func (w *Writer) Append(r *Record) error {
 	if err := r.Check(&w.man.Meta); err != nil {
 		return fmt.Errorf("data: row %d of %s: %w", w.rows(), w.name(), err)
 	}
-	return w.fail(w.append(r))
+	if w.cur == nil {
+		if err := w.begin(); err != nil {
+			return w.fail(err)
+		}
+	}
+	return w.fail(w.cur.append(r))
 }
 
 func (w *Writer) rows() int {
@@ -238,15 +243,6 @@ func (w *Writer) rows() int {
 		return 0
 	}
 	return w.cur.info.Rows
-}
-
-func (w *Writer) append(r *Record) error {
-	if w.cur == nil {
-		if err := w.begin(); err != nil {
-			return err
-		}
-	}
-	return w.cur.append(r)
 }
 
 // fail keeps the first error and removes the broken file.

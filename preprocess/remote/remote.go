@@ -68,12 +68,9 @@ type Client struct {
 
 var _ preprocess.Answerer = (*Client)(nil)
 
-// Run is preprocess.Run with the answers of a server, which are kept in the set's directory. Without
-// a URL it is just that. At most c.Prompts requests are open at a time.
+// Run is preprocess.Run with the answers of a server, which are kept in the set's directory. At most
+// c.Prompts requests are open at a time.
 func Run(ctx context.Context, c preprocess.Config, in preprocess.Inputs, server Config) (st preprocess.Stats, err error) {
-	if server.URL == "" {
-		return preprocess.Run(ctx, c, in)
-	}
 	server.Dir, server.Part, server.Connections = c.Out, c.Stripe, c.Prompts
 	if server.Key == "" {
 		server.Key = os.Getenv(KeyVariable)

@@ -117,8 +117,13 @@ func (a *app) preprocess(ctx context.Context, c preprocess.Config, dir string, o
 	if a.resume == "" {
 		a.resume = "run the same command again to go on: finished shards are kept"
 	}
-	re.server.Sample = re.sample
-	st, err := remote.Run(ctx, c, in, re.server)
+	var st preprocess.Stats
+	if re.server.URL == "" {
+		st, err = preprocess.Run(ctx, c, in)
+	} else {
+		re.server.Sample = re.sample
+		st, err = remote.Run(ctx, c, in, re.server)
+	}
 	if err != nil {
 		return st, templateHint(err)
 	}
