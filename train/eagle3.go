@@ -136,8 +136,8 @@ func (h *headTask) checkEagle3(plan loss.Plan) error {
 		return errors.New("an EAGLE-3 head predicts no features: want w_reg=0")
 	case plan.Temp != 1 && !h.spec.Eagle3.TargetLMHead:
 		return fmt.Errorf("temp=%v is for heads with their target's LM head: want 1", plan.Temp)
-	case h.job.FromTarget:
-		return errors.New("the target's layers do not fit an EAGLE-3 head, whose projections are twice as wide")
+	case h.job.Linear:
+		return errors.New("an EAGLE-3 head predicts no hidden states, and cannot start as a linear prediction of them")
 	}
 	return nil
 }

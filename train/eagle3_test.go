@@ -283,7 +283,7 @@ func TestWhatAnEAGLE3HeadCannotDoIsRefused(t *testing.T) {
 		{func(c *Config, _ *HeadJob) { c.Network = "eagle3:taps=1+2" }, "begins with 1"},
 		{func(c *Config, _ *HeadJob) { c.Network += ",fc_norm=on,norm_before_fc=on" }, "want one of them"},
 		{func(c *Config, _ *HeadJob) { c.Network = "medusa" }, `unknown network "medusa"`},
-		{func(_ *Config, j *HeadJob) { j.FromTarget = true }, "twice as wide"},
+		{func(_ *Config, j *HeadJob) { j.Linear = true }, "cannot start as a linear prediction"},
 		{func(_ *Config, j *HeadJob) { j.Features = FeaturesStored }, "no features for this head"},
 	} {
 		cfg, job := eagle3Config("eagle3"), HeadJob{Target: target, Data: mix.Only(set), Out: t.TempDir()}

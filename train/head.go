@@ -31,8 +31,9 @@ type HeadJob struct {
 	Data   mix.Shares   // labels that preprocessing made with this target
 	Out    string       // directory of checkpoints, where a stopped run continues
 	Init   string       // head to start from: an EAGLE directory or a directory of checkpoints; "": random weights
-	// FromTarget starts from the target's last layers and a random fc. Init is "" then.
-	FromTarget bool
+	// Linear starts an EAGLE-1/2 head as the linear map that predicts the target's next hidden state best in Data. Init is
+	// "" then.
+	Linear bool
 	// Losses are losses besides those of train/loss, by the names that Config.Loss and
 	// Stage.Loss call them. A run continues only with a loss of the same name.
 	Losses map[string]loss.Loss
@@ -247,18 +248,6 @@ func (h *headTask) lossOf(s Stage) (loss.Loss, error) {
 	return loss.Parse(s.Loss)
 }
 
-// initFromTarget copies the target's last layers, which must have the form of a head's.
-func (h *headTask) initFromTarget() error {
-	s := h.job.Target.Spec()
-	if s.Arch != "llama" && s.Arch != "mistral" || s.QKVBias || s.OBias || s.MLPBias {
-		return fmt.Errorf("initial weights: the target is %s with biases %v: only layers like Llama's fit a head", s.Arch, s.QKVBias || s.OBias || s.MLPBias)
-	}
-	if err := h.params.ImportLayers(h.job.Target.Tensors(), s); err != nil {
-		return fmt.Errorf("initial weights: %w", err)
-	}
-	return nil
-}
-
 func (h *headTask) build(i int) (program, error) {
 	q := h.queue
 	l, err := h.lossOf(h.stages[i])
@@ -397,14 +386,14 @@ func (h *headTask) scaledLMHead() ([]float32, error) {
 
 func (h *headTask) split(p data.Part) data.Split { return data.Split{Part: p, Fraction: h.cfg.Held} }
 
-func (h *headTask) initWeights() error {
+func (h *headTask) initWeights(ctx context.Context) error {
 	if h.taps != nil {
 		return h.initEagle3()
 	}
 	if h.job.Init == "" {
 		h.params.Init(h.cfg.Seed)
-		if h.job.FromTarget {
-			return h.initFromTarget()
+		if h.job.Linear {
+			return h.initLinear(ctx)
 		}
 		return nil
 	}

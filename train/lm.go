@@ -173,7 +173,7 @@ func newLMTask(cfg Config, job LMJob) (*lmTask, *trainer, error) {
 	return l, t, nil
 }
 
-func (l *lmTask) initWeights() error {
+func (l *lmTask) initWeights(context.Context) error {
 	l.params.Init(l.cfg.Seed)
 	return nil
 }

@@ -2,7 +2,6 @@ package train
 
 import (
 	"context"
-	"fmt"
 	"math"
 	"slices"
 	"strings"
@@ -12,9 +11,7 @@ import (
 
 	"talf/checkpoints"
 	"talf/data"
-	"talf/model"
 	"talf/model/head"
-	"talf/model/safetensors"
 	"talf/train/internal/batch"
 	"talf/train/loss"
 	"talf/train/mix"
@@ -63,87 +60,6 @@ func TestLargerHeadsTrainAndLoad(t *testing.T) {
 		if _, err := Head(context.Background(), cfg, job); err == nil || !strings.Contains(err.Error(), "fc_bias was true, is not given") {
 			t.Errorf("%v", err)
 		}
-	}
-}
-
-// A head may start from the target's last layers: the norm before the first is folded into its
-// projections; later layers keep theirs.
-func TestAHeadBeginsWithTheTargetsLayers(t *testing.T) {
-	dev := device(t, 1)
-	ts := tinyTensors()
-	for i, x := range ts {
-		if strings.Contains(x.Name, "input_layernorm") {
-			f, err := x.Float32s()
-			if err != nil {
-				t.Fatal(err)
-			}
-			f = slices.Clone(f)
-			for j := range f {
-				f[j] = 1 + 0.1*float32(j)
-			}
-			ts[i] = safetensors.F32(x.Name, f, x.Shape...)
-		}
-	}
-	target, err := model.New(tinySpec(), safetensors.Of("target", ts...), dev, model.Default())
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer target.Close()
-	set := tinyData(t, target, 20, data.BF16)
-	of := func(set *safetensors.Set, name string) []float32 {
-		t.Helper()
-		x, err := set.Get(name)
-		if err != nil {
-			t.Fatal(err)
-		}
-		f, err := x.Float32s()
-		if err != nil {
-			t.Fatal(err)
-		}
-		return f
-	}
-	for layers := 1; layers <= 2; layers++ {
-		cfg := tinyConfig()
-		cfg.Layers, cfg.Steps, cfg.LR, cfg.Decay = layers, 1, 0, 0
-		res, err := Head(context.Background(), cfg, HeadJob{Target: target, Data: mix.Only(set), Out: t.TempDir(), FromTarget: true})
-		if err != nil {
-			t.Fatal(err)
-		}
-		got, err := safetensors.OpenDir(res.Dir)
-		if err != nil {
-			t.Fatal(err)
-		}
-		for l := range layers {
-			from := fmt.Sprintf("model.layers.%d.", 2-layers+l)
-			to := "layers." + string(rune('0'+l)) + "."
-			for _, name := range []string{
-				"self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj", "self_attn.o_proj", "mlp.gate_proj", "mlp.up_proj", "mlp.down_proj",
-				"input_layernorm", "post_attention_layernorm",
-			} {
-				if name == "input_layernorm" && l == 0 {
-					continue
-				}
-				x, want := of(got, to+name+".weight"), of(target.Tensors(), from+name+".weight")
-				folded := l == 0 && strings.ContainsAny(name[10:11], "qkv") && strings.HasPrefix(name, "self_attn.")
-				for i := range want {
-					w := float64(want[i])
-					if folded {
-						w *= 1 + 0.1*float64(i%16)
-					}
-					if math.Abs(float64(x[i])-w) > 1e-5*max(1, math.Abs(w)) {
-						t.Fatalf("%d layers: %s%s[%d] is %v, want %v", layers, to, name, i, x[i], w)
-					}
-				}
-			}
-		}
-		if err := got.Close(); err != nil {
-			t.Fatal(err)
-		}
-	}
-	cfg := tinyConfig()
-	cfg.Layers = 3
-	if _, err := Head(context.Background(), cfg, HeadJob{Target: target, Data: mix.Only(set), Out: t.TempDir(), FromTarget: true}); err == nil || !strings.Contains(err.Error(), "2 layers, want at least 3") {
-		t.Errorf("%v", err)
 	}
 }
 

@@ -33,7 +33,7 @@ func (t *trainer) resume(ctx context.Context) error {
 		return fmt.Errorf("the checkpoint of rank 0: %w", err)
 	}
 	if st == nil {
-		err := t.task.initWeights()
+		err := t.task.initWeights(ctx)
 		if err == nil {
 			err = t.beginStage(0)
 		}

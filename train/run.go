@@ -48,7 +48,7 @@ type task interface {
 	// build builds the graph of a stage and moves to the start of the data.
 	build(stage int) (program, error)
 	// initWeights sets the weights of a new run.
-	initWeights() error
+	initWeights(ctx context.Context) error
 	// readStep reads the next step's micro-batches. It returns how many of them this
 	// rank runs, and how many positions count, over all ranks.
 	readStep() (micro, count int, err error)

@@ -430,7 +430,7 @@ func entered(t *testing.T, cfg Config, job HeadJob) (*headTask, *trainer) {
 			t.Error(err)
 		}
 	})
-	if err := h.initWeights(); err != nil {
+	if err := h.initWeights(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	if err := tr.beginStage(0); err != nil {

@@ -351,57 +351,20 @@ type Array struct {
 	Data  []float32
 }
 
-// ImportLayers sets the layers of a draft head to the last layers of a target of the same
-// sizes. The head's first layer has no input norm, so the norm's weights are folded into
-// the projections after it: W·(x∘g) = (W·diag g)·x.
-func (p *Params) ImportLayers(set *safetensors.Set, target *arch.Spec) error {
+// Linear makes an EAGLE-1/2 head the linear map fc [Hidden][2·Hidden], of [embedding | feature]: the last products of its
+// layers become zero, so that these add nothing to what comes in.
+func (p *Params) Linear(fc func(out, in int) float32) {
 	p.pull()
 	defer p.push()
-	first := target.Layers - len(p.layers)
-	if first < 0 {
-		return fmt.Errorf("%s: %d layers, want at least %d", set.Name, target.Layers, len(p.layers))
-	}
-	get := func(role arch.Role, layer, want int) ([]float32, error) {
-		t, err := set.Get(target.Weight(role, first+layer))
-		if err != nil {
-			return nil, err
-		}
-		if t.Len() != want {
-			return nil, fmt.Errorf("%s: tensor %q has shape %v, want %d elements", set.Name, t.Name, t.Shape, want)
-		}
-		f, err := t.Float32s()
-		if err != nil {
-			return nil, fmt.Errorf("%s: %w", set.Name, err)
-		}
-		return f, nil
-	}
-	for _, t := range p.Spec.Tensors() {
-		if t.Layer < 0 {
-			continue
-		}
-		f, err := get(t.Role, t.Layer, t.Len())
-		if err != nil {
-			return err
-		}
-		parts, off := p.of(&t)
-		copy(parts[0].Data[off:], f)
+	w := p.Spec.Hidden
+	for i := range p.fcE.Data {
+		out, in := i/w, i%w
+		p.fcE.Data[i], p.fcF.Data[i] = fc(out, in), fc(out, w+in)
 	}
 	for i := range p.layers {
-		l := &p.layers[i]
-		if l.inNorm != nil {
-			continue
-		}
-		norm, err := get(arch.InputNorm, i, p.Spec.Hidden)
-		if err != nil {
-			return err
-		}
-		for _, t := range []*gg.Tensor{l.q, l.k, l.v} {
-			for j := range t.Data {
-				t.Data[j] *= norm[j%len(norm)]
-			}
-		}
+		clear(p.layers[i].o.Data)
+		clear(p.layers[i].down.Data)
 	}
-	return nil
 }
 
 // Import sets the weights from a checkpoint. fc.bias may be missing (it is zero

@@ -50,8 +50,8 @@ type trainOptions struct {
 	printJSON bool
 }
 
-// initTarget is --init's word for the target's last layers.
-const initTarget = "target"
+// initLinear is --init's word for a linear prediction of the next hidden state.
+const initLinear = "linear"
 
 func newTrain(a *app) *cobra.Command {
 	o := trainOptions{cfg: train.Default(), label: preprocess.Default(), features: string(train.FeaturesAuto)}
@@ -138,7 +138,7 @@ func (o *trainOptions) flags(f *pflag.FlagSet) {
 	f.Var(&o.data, "data", "directory that preprocess wrote, or DIR=WEIGHT to mix several; with --kind lm or --online a text file (may be repeated)")
 	f.StringVar(&o.out, "out", "", "directory of checkpoints")
 	f.StringVar(&o.cfg.Loss, "loss", o.cfg.Loss, "loss of a head and its parameters, such as eagle:w_cls=1")
-	f.StringVar(&o.init, "init", "", "head to start from, unless --out has a checkpoint to resume: a checkpoint, any EAGLE head, or target (the model's last layers)")
+	f.StringVar(&o.init, "init", "", "head to start from, unless --out has a checkpoint to resume: a checkpoint, any EAGLE head, or linear (the best linear prediction in --data)")
 	f.StringVar(&o.cfg.Network, "network", "", "network of a head: eagle (EAGLE-1 and 2) or eagle3, with parameters such as eagle3:taps=2+8+13 (default: that of --init; eagle3 for the loss eagle3; else eagle)")
 	f.IntVar(&o.cfg.Layers, "layers", o.cfg.Layers, "layers of a head; the speculators library loads one")
 	f.StringVar(&o.vocab, "draft-vocab", "", "tokens that a head predicts: a number, for the most frequent tokens of the text to learn, mass: and a number, for those with the most mass in the labels, or a file or head that lists them: a head, a safetensors file with d2t, a token map (.pt) or a text file of ids (default: all)")

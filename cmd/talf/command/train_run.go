@@ -86,8 +86,8 @@ func (a *app) prepareHead(ctx context.Context, o *trainOptions, m *machineOption
 		Target: target, Out: o.out, Init: o.init, Force: o.force, Features: train.Features(o.features),
 		Report: report, Profile: o.place.Profile, Group: group, Arithmetic: plan.Arithmetic(target.Device(), o.place.Math, group), Joined: o.place.Joined(a.log), Warn: a.warn,
 	}
-	if o.init == initTarget {
-		job.Init, job.FromTarget = "", true
+	if o.init == initLinear {
+		job.Init, job.Linear = "", true
 	}
 	p := plan.Head{Data: o.data, Vocab: o.vocab, Epochs: o.epochs, Stages: o.stages}
 	if o.place.Online {

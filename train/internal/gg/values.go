@@ -1,6 +1,7 @@
 package gg
 
 import (
+	"context"
 	"encoding/binary"
 	"fmt"
 	"math"
@@ -17,6 +18,22 @@ func Bytes(ts []*Tensor) (b []byte) {
 		}
 	}
 	return b
+}
+
+// Lookup returns rows ids of table [V][W]: [ids][W].
+func Lookup(ctx context.Context, q compute.Queue, table *Tensor, ids []int32) ([]float32, error) {
+	w := table.Shape[1]
+	t, err := NewTensor(q, "rows of "+table.Name, make([]float32, len(ids)*w), len(ids), w)
+	if err != nil {
+		return nil, err
+	}
+	if packed, ok := table.Buf.(compute.Weight); ok {
+		q.Embed(t.Buf, 0, packed, ids)
+	} else {
+		q.Gather(t.Buf, 0, 0, table.Buf, ids)
+	}
+	t.Pull()
+	return t.Data, q.Sync(ctx)
 }
 
 // Detach makes b, which Bytes returned elsewhere, all that is left of tensors whose device does not answer any more.
