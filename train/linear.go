@@ -60,11 +60,15 @@ func (h *headTask) initLinear(ctx context.Context) error {
 		cross.Add(cross, &c)
 	}
 	for i := range 2 * w {
-		power.SetSym(i, i, power.At(i, i)*(1+linearRidge))
+		d := power.At(i, i) * (1 + linearRidge)
+		if d == 0 {
+			d = 1 // of an input that is always zero any weight is as good as none
+		}
+		power.SetSym(i, i, d)
 	}
 	var chol mat.Cholesky
 	if !chol.Factorize(power) {
-		return errors.New("a linear head cannot be fitted to the data: some inputs are zero in all of the text, or not finite")
+		return errors.New("a linear head cannot be fitted to the data: some hidden states are not finite")
 	}
 	var fc mat.Dense
 	if err := chol.SolveTo(&fc, cross); err != nil {

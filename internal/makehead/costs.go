@@ -114,7 +114,7 @@ func (c *Costs) estimate(p *Plan, s *arch.Spec, held int64) {
 	c.Label = n * c.Row * (nodes + promptShare)
 	rows, epochs := p.passes(nodes)
 	c.Train = n * (1 + promptShare) * c.Row * rows * backward * float64(c.Head) / float64(s.Params())
-	answers := float64((p.Choose+1)*(1+len(p.Methods)) + (p.Report+1)*4)
+	answers := float64(p.held() * 2 * 3) // at two temperatures, plainly, without and with the head
 	c.Measure = answers * float64(p.Measure) * c.Pass
 	states := int64(max(1, len(d.Eagle3.Taps)) * s.Hidden * 2)
 	c.Features = int64(n*(1+promptShare)) * states

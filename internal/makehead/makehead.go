@@ -40,6 +40,7 @@ type Plan struct {
 	Shard   int      `json:"shard"`   // sequences of a shard of labels
 	Network string   `json:"network"` // of the head: net.ParseNetwork
 	Missed  float64  `json:"missed"`  // largest share of the labels' mass that the head's vocabulary may lack
+	Init    string   `json:"init"`    // of training: how weights start
 	Stages  []string `json:"stages"`  // of training: train.ParseStage
 	Rows    int      `json:"rows"`    // positions of a step
 	Rate    float64  `json:"rate"`    // of learning
@@ -48,12 +49,8 @@ type Plan struct {
 	// Patience ends a stage after so many evaluations without a better τ̂.
 	Patience int `json:"patience"`
 
-	// Choose and Report are prompts that nothing is learnt from: one set chooses the method, the other has the
-	// figures that are printed.
-	Choose  int      `json:"choose"`
-	Report  int      `json:"report"`
-	Measure int      `json:"measure"` // tokens of an answer that is measured
-	Methods []string `json:"methods"` // to choose from
+	Report  int `json:"report"`  // prompts that nothing is learnt from, and that have the figures that are printed
+	Measure int `json:"measure"` // tokens of an answer that is measured
 }
 
 // Default returns the plan of talf head. docs/heads.md has what its constants rest on.
@@ -62,9 +59,9 @@ func Default() Plan {
 		Format: 1, Seed: 1, Tokens: 100_000,
 		MaxTokens: 384, Questions: Asking{Temperature: 0.8, TopP: 0.95, MaxTokens: 96}, Side: 16,
 		K: 2, Depth: 3, Shard: 64,
-		Network: "eagle", Missed: 0.05, Stages: []string{"hass:outside=mask:10e", "talf:outside=mask:2e:lr=3e-4"},
-		Rows: 512, Rate: 1e-3, Warmup: 50, Every: 100, Patience: 4,
-		Choose: 6, Report: 12, Measure: 128, Methods: []string{"auto", "salf"},
+		Network: "eagle", Missed: 0.05, Init: "linear", Stages: []string{"hass:outside=mask:5e", "talf:outside=mask:1e:lr=1e-4"},
+		Rows: 512, Rate: 3e-4, Warmup: 50, Every: 100, Patience: 4,
+		Report: 19, Measure: 128,
 	}
 }
 
@@ -81,9 +78,8 @@ func (p *Plan) Validate() error {
 	return nil
 }
 
-// Held returns how many prompts nothing is learnt from. Each of the two sets has one that is decoded before
-// measuring begins.
-func (p *Plan) held() int { return p.Choose + p.Report + 2 }
+// held returns how many prompts nothing is learnt from. One is decoded before measuring begins.
+func (p *Plan) held() int { return p.Report + 1 }
 
 // Tools do the work on this machine's devices, and show progress.
 type Tools interface {
@@ -109,6 +105,7 @@ type Tools interface {
 // TrainFiles are what training reads and writes.
 type TrainFiles struct {
 	Labels, Out string
+	Init        string // linear: train.HeadJob
 	Stages      []string
 	Vocab       string // of mix.Vocab
 }
@@ -132,9 +129,8 @@ type found struct {
 	Steps   int     `json:"steps,omitempty"`
 	Best    int     `json:"best_step,omitempty"`
 	TauHat  float64 `json:"tau_held_out,omitempty"`
-	Method  string  `json:"method,omitempty"`
-	Chosen  []Row   `json:"chosen_from,omitempty"`
 	Rows    []Row   `json:"rows,omitempty"`
+	Pays    bool    `json:"pays"`
 }
 
 // A run is one call of Run.
@@ -151,8 +147,7 @@ func (r *run) stages() []stages.Stage {
 		{Name: "answers", Doc: "let the model write what the head learns from", Run: r.answers},
 		{Name: "labels", Doc: "label it with the model's token trees", Run: r.label},
 		{Name: "train", Doc: "train the head", Run: r.train},
-		{Name: "choose", Doc: "choose the draft method on prompts that the head has not seen", Run: r.choose},
-		{Name: "report", Doc: "measure it on others", Run: r.report},
+		{Name: "measure", Doc: "measure it on prompts that it has not seen", Run: r.measure},
 	}
 }
 
@@ -176,8 +171,7 @@ func Run(ctx context.Context, c Config) (*Result, error) {
 	if err := r.state.Run(ctx, r.stages(), r.Tools); err != nil {
 		return nil, err
 	}
-	f := r.state.Result
-	return &Result{Plan: r.Plan, Dir: r.Dir, Head: r.Head(), Pays: f.pays(), found: f}, nil
+	return &Result{Plan: r.Plan, Dir: r.Dir, Head: r.Head(), found: r.state.Result}, nil
 }
 
 // label preprocesses the answers.
@@ -204,7 +198,7 @@ func (r *run) train(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	res, err := r.Tools.Train(ctx, c, TrainFiles{Labels: r.path("labels"), Out: r.path("head"), Stages: p.Stages, Vocab: vocab})
+	res, err := r.Tools.Train(ctx, c, TrainFiles{Labels: r.path("labels"), Out: r.path("head"), Init: p.Init, Stages: p.Stages, Vocab: vocab})
 	if err != nil {
 		return err
 	}

@@ -1,10 +1,8 @@
 package makehead
 
 import (
-	"cmp"
 	"context"
 	"fmt"
-	"slices"
 
 	"talf/infer/bench"
 	"talf/infer/bench/rig"
@@ -15,7 +13,7 @@ import (
 
 // A Row is what one method did on prompts that the head has not seen.
 type Row struct {
-	Method      string  `json:"method"` // its specification
+	Method      string  `json:"method"` // without or with the head
 	Temperature float64 `json:"temperature"`
 	Tau         float64 `json:"tau"` // tokens per target pass
 	// SpeedUp is over plain decoding of the same prompts, end to end; Low and High are the ends of its 95%
@@ -32,85 +30,73 @@ type Row struct {
 	Outputs int       `json:"outputs"`
 }
 
-// choose measures all methods on one set of the prompts and keeps the fastest. Because it is a measurement, it starts
-// over after an interruption.
-func (r *run) choose(ctx context.Context) error {
-	f := &r.state.Result
-	rows, err := r.measure(ctx, "chosen.json", r.Plan.Methods, []float64{0}, 0, r.Plan.Choose+1)
+// The methods that are compared: auto needs no head, and has to be better with one.
+const (
+	without = "auto"
+	with    = "auto, head"
+)
+
+// measure compares drafting with the head and without it with plain decoding, on prompts that nothing is learnt from. The
+// first of them only warms up. Because it is a measurement, it starts over after an interruption.
+func (r *run) measure(ctx context.Context) error {
+	w, end, err := r.open(ctx)
 	if err != nil {
 		return err
 	}
-	f.Chosen, f.Method = rows, slices.MaxFunc(rows, func(a, b Row) int { return cmp.Compare(a.SpeedUp, b.SpeedUp) }).Method
-	return nil
-}
-
-// report measures the chosen method on the other set.
-func (r *run) report(ctx context.Context) (err error) {
-	f := &r.state.Result
-	f.Rows, err = r.measure(ctx, "compared.json", []string{f.Method}, []float64{0, 1}, r.Plan.Choose+1, r.Plan.held())
-	return err
-}
-
-// measure compares methods with plain decoding on the prompts from one number to another, the first of which only warms
-// up, and keeps all figures in a file.
-func (r *run) measure(ctx context.Context, file string, methods []string, temperatures []float64, from, to int) ([]Row, error) {
-	w, end, err := r.open(ctx)
-	if err != nil {
-		return nil, err
-	}
 	defer end()
-	tasks, err := w.prompts(ctx, to)
+	tasks, err := w.prompts(ctx, r.Plan.held())
 	if err != nil {
-		return nil, err
+		return err
 	}
 	h, err := decode.LoadHead(r.Head(), w.model, false, r.Tools.Warn)
 	if err != nil {
-		return nil, err
+		return err
 	}
 	defer func() { _ = h.Close() }() // only read
 	o := decode.Default()
 	d, err := decode.New(decode.Config{Target: w.model, Tokenizer: w.tok, Options: o})
 	if err != nil {
-		return nil, err
+		return err
 	}
 	defer func() { _ = d.Close() }() // only read
 	c := bench.Default()
-	c.MaxTokens, c.Temperatures, c.Sets = r.Plan.Measure, temperatures, make([]bench.Set, 1)
-	for i := from; i < to; i++ {
+	c.MaxTokens, c.Temperatures, c.Sets = r.Plan.Measure, []float64{0, 1}, make([]bench.Set, 1)
+	for i := range r.Plan.held() {
 		one := tasks[i].Begin()
 		one.Ask()
 		text, err := one.Prompt(ctx)
 		if err != nil {
-			return nil, err
+			return err
 		}
 		ids, err := d.Encode(ctx, text)
 		if err != nil {
-			return nil, err
+			return err
 		}
 		ids = ids[max(0, len(ids)-(w.model.Spec().MaxPos-c.MaxTokens)):] // the question is at the end
 		c.Sets[0].Prompts = append(c.Sets[0].Prompts, bench.Prompt{Name: fmt.Sprint(i), Tokens: ids})
 	}
-	src := source.NewHead(h, 0)
-	for _, m := range methods {
-		c.Methods = append(c.Methods, bench.Method{Label: m, Spec: m, Source: src, SourceName: "head"})
+	c.Methods = []bench.Method{
+		{Label: without, Spec: "auto"},
+		{Label: with, Spec: "auto", Source: source.NewHead(h, 0), SourceName: "head"},
 	}
 	set, done := r.Tools.Progress("measure", "answers")
 	c.Progress = func(i, n int) { set(i, n, "") }
 	got, err := bench.Run(ctx, d.Engine(), c)
 	done()
 	if err != nil {
-		return nil, err
+		return err
 	}
 	all := &rig.Report{Report: got, Device: w.model.Device().Name(), DType: w.model.TypeName(), ChatTemplate: w.template != nil}
-	if err := durable.WriteJSON(r.path(file), all); err != nil {
-		return nil, err
+	if err := durable.WriteJSON(r.path("compared.json"), all); err != nil {
+		return err
 	}
-	var rows []Row
-	for _, m := range methods {
-		for _, t := range temperatures {
+	f := &r.state.Result
+	f.Rows, f.Pays = nil, pays(got.Compared)
+	for _, t := range c.Temperatures {
+		for _, m := range []string{without, with} {
 			b := got.Row(m, "", t)
 			if b == nil {
-				return nil, fmt.Errorf("no figures of %s at temperature %v", m, t)
+				return fmt.Errorf("no figures of %s at temperature %v", m, t)
 			}
 			x := Row{
 				Method: m, Temperature: t, Tau: b.Pooled, SpeedUp: b.EndToEnd.Value, Low: b.EndToEnd.Low, High: b.EndToEnd.High,
@@ -122,10 +108,24 @@ func (r *run) measure(ctx context.Context, file string, methods []string, temper
 			for _, rate := range b.Depth {
 				x.ByDepth = append(x.ByDepth, float64(rate.Kept)/float64(max(b.Passes, 1)))
 			}
-			rows = append(rows, x)
+			f.Rows = append(f.Rows, x)
 		}
 	}
-	return rows, nil
+	return nil
+}
+
+// pays reports whether greedy decoding is faster with the head than without it and than plain decoding, beyond doubt.
+func pays(all []bench.Comparison) bool {
+	n := 0
+	for _, c := range all {
+		if c.Temperature == 0 {
+			if c.Against != with || c.Ratio.High >= 1 {
+				return false
+			}
+			n++
+		}
+	}
+	return n > 0
 }
 
 // Head is the head that the run made: the checkpoint that was best on text that was held out.

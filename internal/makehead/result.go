@@ -11,15 +11,11 @@ type Result struct {
 	Plan Plan   `json:"plan"`
 	Dir  string `json:"dir"`
 	Head string `json:"head"`
-	Pays bool   `json:"pays"`
 	found
 }
 
 // headIn returns the head of the run in dir: the checkpoint that was best on text that was held out.
 func headIn(dir string) string { return filepath.Join(dir, "head", "best") }
-
-// pays reports whether the head makes greedy decoding faster beyond doubt.
-func (f *found) pays() bool { return len(f.Rows) > 0 && f.Rows[0].Low > 1 }
 
 // Text says what the run measured, and what to do next with the model at the path model.
 func (r *Result) Text(model string) string {
@@ -29,14 +25,14 @@ func (r *Result) Text(model string) string {
 		fmt.Fprintf(&b, " It predicts\n%d tokens, which have %.1f%% of what the model may write there.", r.Vocab, 100*r.Covered)
 	}
 	b.WriteString("\n\n")
-	fmt.Fprintf(&b, "%-8s  %4s  %5s  %-19s  %5s  %5s   %s\n", "method", "temp", "τ", "speed-up", "round", "head", "rounds that accept a node at depth 1, 2, …")
+	fmt.Fprintf(&b, "%-10s  %4s  %5s  %-19s  %5s  %5s   %s\n", "method", "temp", "τ", "speed-up", "round", "head", "rounds that accept a node at depth 1, 2, …")
 	for i := range r.Rows {
 		x := &r.Rows[i]
 		var depth strings.Builder
 		for _, share := range x.ByDepth {
 			fmt.Fprintf(&depth, " %.2f", share)
 		}
-		fmt.Fprintf(&b, "%-8s  %4g  %5.2f  %-19s  %5.2f  %4.0f%%  %s\n", x.Method, x.Temperature, x.Tau,
+		fmt.Fprintf(&b, "%-10s  %4g  %5.2f  %-19s  %5.2f  %4.0f%%  %s\n", x.Method, x.Temperature, x.Tau,
 			fmt.Sprintf("%.2f [%.2f, %.2f]", x.SpeedUp, x.Low, x.High), x.Round, 100*x.Draft, depth.String())
 	}
 	fmt.Fprintf(&b, `
@@ -52,25 +48,25 @@ of up to %d tokens that the head has not seen. At temperature 0 the outputs are 
 	if r.Vocab > 0 && r.Plan.Network == "eagle" {
 		format = "sglang" // vLLM knows no draft vocabulary of such heads
 	}
-	fmt.Fprintf(&b, `  talf generate %[1]s --head %[2]s --method %[3]s --prompt 'Once upon a time' --stats
-  talf serve %[1]s --head %[2]s --method %[3]s
-  talf export --head %[2]s --model %[1]s --format %[6]s --out %[4]s
+	fmt.Fprintf(&b, `  talf generate %[1]s --head %[2]s --prompt 'Once upon a time' --stats
+  talf serve %[1]s --head %[2]s
+  talf export --head %[2]s --model %[1]s --format %[3]s --out %[4]s
 
 A page about this run: talf report %[5]s --out report.html
-`, model, r.Head, r.Method, filepath.Join(r.Dir, format), r.Dir, format)
+`, model, r.Head, format, filepath.Join(r.Dir, format), r.Dir)
 	return b.String()
 }
 
 // why says why the head does not pay.
 func (r *Result) why() string {
-	x := &r.Rows[0]
+	w, x := &r.Rows[0], &r.Rows[1]
 	switch {
-	case x.Tau < 1.3:
-		return fmt.Sprintf("It does not pay on this machine: a round keeps only %.2f tokens. More tokens to learn from raise that.", x.Tau)
+	case x.SpeedUp > max(w.SpeedUp, 1):
+		return fmt.Sprintf("It is not certain that it pays on this machine: decoding is %.2f times as fast with it and %.2f times without. More prompts would tell.", x.SpeedUp, w.SpeedUp)
 	case x.Draft > 0.4:
-		return fmt.Sprintf("It does not pay on this machine: the head takes %.0f%% of the time. A smaller draft vocabulary or fewer levels cost less.", 100*x.Draft)
-	case x.Round > x.Tau:
-		return fmt.Sprintf("It does not pay on this machine: a round keeps %.2f tokens, but takes %.2f times the time of plain decoding's: rows of a tree cost too much here.", x.Tau, x.Round)
+		return fmt.Sprintf("It does not pay on this machine: the head takes %.0f%% of the time. A smaller draft vocabulary costs less.", 100*x.Draft)
+	case x.Tau < w.Tau+0.3:
+		return fmt.Sprintf("It does not pay on this machine: a round keeps %.2f tokens, and %.2f without the head. More tokens to learn from raise that.", x.Tau, w.Tau)
 	}
-	return fmt.Sprintf("It is not certain that it pays on this machine: the interval of the speed-up, [%.2f, %.2f], has 1 in it. More prompts would tell.", x.Low, x.High)
+	return fmt.Sprintf("It does not pay on this machine: a round keeps %.2f tokens, but takes %.2f times the time of plain decoding's: rows of a tree cost too much here.", x.Tau, x.Round)
 }

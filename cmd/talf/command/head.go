@@ -27,9 +27,9 @@ func newHead(a *app) *cobra.Command {
 		Short: "Make a draft head that makes a model of yours faster",
 		Long: `Head makes a draft head of a model, on the machine that it runs on, from the model alone:
 the model asks itself questions and answers them (or answers the prompts of --data), labels
-the answers with its token trees, and teaches the head. Then it chooses the draft method
-and measures it, on prompts that the head has not seen, beside plain decoding, and says
-whether the head pays here, and if not, why.
+the answers with its token trees, and teaches the head. Then it measures decoding with and
+without the head on prompts that it has not seen, and says whether it pays here, and if
+not, why.
 
 Before it begins, it says what it will take. You can interrupt it at any point: run it
 again and it continues, and the head has the bits of a run that was never stopped. All files
@@ -111,7 +111,7 @@ func (t *headTools) Label(ctx context.Context, c preprocess.Config) (preprocess.
 func (t *headTools) Train(ctx context.Context, c train.Config, f makehead.TrainFiles) (train.Result, error) {
 	o := trainOptions{
 		cfg: c, kind: checkpoints.KindHead, model: t.model, out: f.Out, data: cli.Files{f.Labels}, resume: true,
-		stages: f.Stages, vocab: f.Vocab, threads: t.machine.Threads,
+		stages: f.Stages, vocab: f.Vocab, init: f.Init, threads: t.machine.Threads,
 	}
 	return t.a.train(ctx, &o, t.machine.Device, dist.Alone{})
 }
