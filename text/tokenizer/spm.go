@@ -191,65 +191,15 @@ func readSPM(b []byte) (*spmModel, error) {
 }
 
 func (sp *spmModel) tokenizer() (*Tokenizer, error) {
-	for _, no := range []struct {
-		bad  bool
-		what string
-	}{
-		{sp.model != 2, fmt.Sprintf("trainer_spec.model_type %d", sp.model)},
-		{sp.suffix, "trainer_spec.treat_whitespace_as_suffix"},
-		{sp.charsmap, "normalizer_spec.precompiled_charsmap"},
-		{sp.squeeze, "normalizer_spec.remove_extra_whitespaces"},
-		{!sp.escape, "normalizer_spec without escape_whitespaces"},
-		{sp.denormalizer, "denormalizer_spec"},
-		{len(sp.pieces) >= maxID, fmt.Sprintf("a vocabulary of %d pieces", len(sp.pieces))},
-	} {
-		if no.bad {
-			return nil, fmt.Errorf("%s is not supported", no.what)
-		}
+	if err := sp.supported(); err != nil {
+		return nil, err
 	}
 	n := len(sp.pieces)
 	m := &bpe{byteFallback: sp.byteFallback, fuseUnk: true, unk: -1}
-	vocab, tokens := make(map[string]int32, n), make([]string, n)
 	t := &Tokenizer{model: m, bos: -1, eos: -1, pad: -1, added: map[string]int32{}}
-	normal := make(map[string]int32, n)
-	var scores []float32
-	for i, p := range sp.pieces {
-		id := int32(i)
-		if p.text == "" || len(p.text) > maxPiece || !utf8.ValidString(p.text) {
-			return nil, fmt.Errorf("piece %d: expected 1 to %d bytes of UTF-8", i, maxPiece)
-		}
-		if j, ok := vocab[p.text]; ok {
-			return nil, fmt.Errorf("pieces %d and %d are both %q", j, i, p.text)
-		}
-		vocab[p.text], tokens[i] = id, p.text
-		switch p.kind {
-		case pieceNormal:
-			if math.IsNaN(float64(p.score)) {
-				return nil, fmt.Errorf("piece %d %q: its score is not a number", i, p.text)
-			}
-			normal[p.text] = id
-			scores = append(scores, p.score)
-		case pieceUnused: // nothing merges to it
-		case pieceUnknown, pieceControl, pieceUser:
-			if p.kind == pieceUnknown {
-				if m.unk >= 0 {
-					return nil, fmt.Errorf("pieces %d and %d are both unknown pieces", m.unk, i)
-				}
-				m.unk = id
-			}
-			tok := addedToken{AddedToken: sugar.NewAddedToken(p.text, true), id: id, special: p.kind != pieceUser}
-			t.order = append(t.order, tok)
-			t.added[p.text] = id
-		case pieceByte:
-			if fallbackByte(p.text) < 0 {
-				return nil, fmt.Errorf("piece %d %q is not a byte", i, p.text)
-			}
-		default:
-			return nil, fmt.Errorf("piece %d %q: piece type %d is not supported", i, p.text, p.kind)
-		}
-	}
-	if m.unk < 0 {
-		return nil, errors.New("no unknown piece")
+	tokens, normal, err := sp.sort(t, m)
+	if err != nil {
+		return nil, err
 	}
 	// A character alone may be an unknown or a control piece: text must not become it.
 	found := make([]bool, n)
@@ -257,44 +207,7 @@ func (sp *spmModel) tokenizer() (*Tokenizer, error) {
 		found[i] = p.kind != pieceUnknown && p.kind != pieceControl
 	}
 	m.setVocab(tokens, found)
-	if sp.byteFallback {
-		for b := range 256 {
-			if _, ok := vocab[fmt.Sprintf("<0x%02X>", b)]; !ok {
-				return nil, fmt.Errorf("trainer_spec.byte_fallback without a piece for byte 0x%02X", b)
-			}
-		}
-	}
-
-	// Two symbols merge if their joint text is a piece. The best score comes first,
-	// then the leftmost. So the rank of a merge is the rank of its score.
-	slices.SortFunc(scores, func(a, b float32) int { return cmp.Compare(b, a) })
-	scores = slices.Compact(scores)
-	var pairs [][2]string
-	var ranks []uint32
-	var ids []int32
-	for _, p := range sp.pieces {
-		if p.kind != pieceNormal {
-			continue
-		}
-		rank, _ := slices.BinarySearchFunc(scores, p.score, func(a, b float32) int { return cmp.Compare(b, a) })
-		for i := range p.text {
-			l, r := p.text[:i], p.text[i:]
-			_, okL := normal[l]
-			_, okR := normal[r]
-			if okL && okR {
-				pairs = append(pairs, [2]string{l, r})
-				ranks = append(ranks, uint32(rank))
-				ids = append(ids, normal[p.text])
-			}
-		}
-	}
-	m.merges = newMergeTable(len(pairs))
-	m.ranks = uint32(len(scores))
-	for i, p := range pairs {
-		m.merges.put(normal[p[0]], normal[p[1]], ranks[i], ids[i])
-	}
-	m.finish(false)
-	m.findCut('\u2581', pairs)
+	sp.merge(m, normal)
 
 	t.tokens, t.known = m.tokens, slices.Repeat([]bool{true}, n)
 	t.special = make([]bool, n)
@@ -326,9 +239,126 @@ func (sp *spmModel) tokenizer() (*Tokenizer, error) {
 	if t.bos >= 0 {
 		t.pre = []int32{t.bos}
 	}
+	sp.decode(&t.dec, tokens)
+	return t, nil
+}
 
-	d := &t.dec
-	d.fallback = make([]int16, n)
+// supported reports what a model has that is not supported.
+func (sp *spmModel) supported() error {
+	for _, no := range []struct {
+		bad  bool
+		what string
+	}{
+		{sp.model != 2, fmt.Sprintf("trainer_spec.model_type %d", sp.model)},
+		{sp.suffix, "trainer_spec.treat_whitespace_as_suffix"},
+		{sp.charsmap, "normalizer_spec.precompiled_charsmap"},
+		{sp.squeeze, "normalizer_spec.remove_extra_whitespaces"},
+		{!sp.escape, "normalizer_spec without escape_whitespaces"},
+		{sp.denormalizer, "denormalizer_spec"},
+		{len(sp.pieces) >= maxID, fmt.Sprintf("a vocabulary of %d pieces", len(sp.pieces))},
+	} {
+		if no.bad {
+			return fmt.Errorf("%s is not supported", no.what)
+		}
+	}
+	return nil
+}
+
+// sort checks the pieces. The unknown, control and user's pieces go to t and m; the texts of all, and the ids of normal
+// ones by their texts, are returned.
+func (sp *spmModel) sort(t *Tokenizer, m *bpe) (tokens []string, normal map[string]int32, err error) {
+	n := len(sp.pieces)
+	vocab := make(map[string]int32, n)
+	tokens, normal = make([]string, n), make(map[string]int32, n)
+	for i, p := range sp.pieces {
+		id := int32(i)
+		if p.text == "" || len(p.text) > maxPiece || !utf8.ValidString(p.text) {
+			return nil, nil, fmt.Errorf("piece %d: expected 1 to %d bytes of UTF-8", i, maxPiece)
+		}
+		if j, ok := vocab[p.text]; ok {
+			return nil, nil, fmt.Errorf("pieces %d and %d are both %q", j, i, p.text)
+		}
+		vocab[p.text], tokens[i] = id, p.text
+		switch p.kind {
+		case pieceNormal:
+			if math.IsNaN(float64(p.score)) {
+				return nil, nil, fmt.Errorf("piece %d %q: its score is not a number", i, p.text)
+			}
+			normal[p.text] = id
+		case pieceUnused: // nothing merges to it
+		case pieceUnknown, pieceControl, pieceUser:
+			if p.kind == pieceUnknown {
+				if m.unk >= 0 {
+					return nil, nil, fmt.Errorf("pieces %d and %d are both unknown pieces", m.unk, i)
+				}
+				m.unk = id
+			}
+			tok := addedToken{AddedToken: sugar.NewAddedToken(p.text, true), id: id, special: p.kind != pieceUser}
+			t.order = append(t.order, tok)
+			t.added[p.text] = id
+		case pieceByte:
+			if fallbackByte(p.text) < 0 {
+				return nil, nil, fmt.Errorf("piece %d %q is not a byte", i, p.text)
+			}
+		default:
+			return nil, nil, fmt.Errorf("piece %d %q: piece type %d is not supported", i, p.text, p.kind)
+		}
+	}
+	if m.unk < 0 {
+		return nil, nil, errors.New("no unknown piece")
+	}
+	if sp.byteFallback {
+		for b := range 256 {
+			if _, ok := vocab[fmt.Sprintf("<0x%02X>", b)]; !ok {
+				return nil, nil, fmt.Errorf("trainer_spec.byte_fallback without a piece for byte 0x%02X", b)
+			}
+		}
+	}
+	return tokens, normal, nil
+}
+
+// merge gives m the merges: two symbols merge if their joint text is a normal piece. The best score comes first, then the
+// leftmost. So the rank of a merge is the rank of its score.
+func (sp *spmModel) merge(m *bpe, normal map[string]int32) {
+	var scores []float32
+	for _, p := range sp.pieces {
+		if p.kind == pieceNormal {
+			scores = append(scores, p.score)
+		}
+	}
+	slices.SortFunc(scores, func(a, b float32) int { return cmp.Compare(b, a) })
+	scores = slices.Compact(scores)
+	var pairs [][2]string
+	var ranks []uint32
+	var ids []int32
+	for _, p := range sp.pieces {
+		if p.kind != pieceNormal {
+			continue
+		}
+		rank, _ := slices.BinarySearchFunc(scores, p.score, func(a, b float32) int { return cmp.Compare(b, a) })
+		for i := range p.text {
+			l, r := p.text[:i], p.text[i:]
+			_, okL := normal[l]
+			_, okR := normal[r]
+			if okL && okR {
+				pairs = append(pairs, [2]string{l, r})
+				ranks = append(ranks, uint32(rank))
+				ids = append(ids, normal[p.text])
+			}
+		}
+	}
+	m.merges = newMergeTable(len(pairs))
+	m.ranks = uint32(len(scores))
+	for i, p := range pairs {
+		m.merges.put(normal[p[0]], normal[p[1]], ranks[i], ids[i])
+	}
+	m.finish(false)
+	m.findCut('\u2581', pairs)
+}
+
+// decode gives d the texts of tokens, which it changes.
+func (sp *spmModel) decode(d *decoding, tokens []string) {
+	d.fallback = make([]int16, len(tokens))
 	for id, tok := range tokens {
 		tokens[id], d.fallback[id] = strings.ReplaceAll(tok, spaceMark, " "), -1
 		if sp.pieces[id].kind == pieceByte {
@@ -339,5 +369,4 @@ func (sp *spmModel) tokenizer() (*Tokenizer, error) {
 	if sp.prefix {
 		d.strip, d.stripN = ' ', 1
 	}
-	return t, nil
 }

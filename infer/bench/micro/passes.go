@@ -96,18 +96,21 @@ type pass struct {
 	linear, attend time.Duration
 }
 
+// A series is what was measured of a model.
+type series struct {
+	PassModel
+	seq     *model.Seq
+	rows    [][]pass // by size; a prompt's last
+	reads   []float64
+	experts [][]int // by size and layer: experts that all passes read
+}
+
 // Passes measures passes of every model over trees of every size. They take turns, so that a
 // change of the machine's speed affects them all alike. The trees are random, and the logits
 // of every node are computed.
 func Passes(ctx context.Context, models []PassModel, c PassConfig) ([]PassRow, error) {
 	if err := c.Validate(); err != nil {
 		return nil, err
-	}
-	type series struct {
-		seq     *model.Seq
-		rows    [][]pass // by size; a prompt's last
-		reads   []float64
-		experts [][]int // by size and layer: experts that all passes read
 	}
 	sizes := c.Rows
 	if c.Prompt > 0 {
@@ -117,7 +120,7 @@ func Passes(ctx context.Context, models []PassModel, c PassConfig) ([]PassRow, e
 	r := rand.New(rand.NewPCG(c.Seed, 0))
 	for i, m := range models {
 		s := &all[i]
-		s.seq, s.rows, s.experts = m.Model.NewSeqOf(c.Context+slices.Max(c.Rows)), make([][]pass, len(sizes)), make([][]int, len(sizes))
+		*s = series{m, m.Model.NewSeqOf(c.Context + slices.Max(c.Rows)), make([][]pass, len(sizes)), nil, make([][]int, len(sizes))}
 		defer s.seq.Close()
 		if _, err := s.seq.Append(ctx, randomTokens(r, m.Model, c.Context), nil, model.WantNone); err != nil {
 			return nil, fmt.Errorf("%s: %w", m.Name, err)
@@ -127,82 +130,89 @@ func Passes(ctx context.Context, models []PassModel, c PassConfig) ([]PassRow, e
 	for i, n := range c.Rows {
 		trees[i] = randomTree(r, models[0].Model.Spec().Vocab, n)
 	}
-	batch := make([]model.Segment, 1)
-	for rep := range c.Reps + 1 {
-		for i, m := range models {
+	for rep := range c.Reps + 1 { // the first round warms up
+		for i := range all {
 			s := &all[i]
-			if m.Read != nil && rep > 0 {
-				s.reads = append(s.reads, m.Read())
+			if s.Read != nil && rep > 0 {
+				s.reads = append(s.reads, s.Read())
 			}
 			for k, t := range trees {
-				if m.Model.Spec().Mixture.Experts > 0 {
-					t = randomTree(r, m.Model.Spec().Vocab, t.Len()) // reads experts that those of the last round did not
+				if s.Model.Spec().Mixture.Experts > 0 {
+					t = randomTree(r, s.Model.Spec().Vocab, t.Len()) // reads experts that those of the last round did not
 				}
-				m.Device.take()
-				read := slices.Clone(m.Model.Experts().Layers)
-				since := time.Now()
 				b := s.seq.Branch(s.seq.Len())
-				batch[0] = model.Segment{Rows: b, Tree: t, Want: model.WantAll}
-				_, err := m.Model.Forward(ctx, batch)
-				b.Drop()
-				p := pass{total: time.Since(since)}
-				if err != nil {
-					return nil, fmt.Errorf("%s: %w", m.Name, err)
-				}
-				p.linear, p.attend = m.Device.take()
-				if rep > 0 { // the first round warms up
-					s.rows[k] = append(s.rows[k], p)
-					s.experts[k] = sumRead(s.experts[k], read, m.Model.Experts().Layers)
+				batch := []model.Segment{{Rows: b, Tree: t, Want: model.WantAll}}
+				if err := s.time(k, rep > 0, func() error {
+					defer b.Drop()
+					_, err := s.Model.Forward(ctx, batch)
+					return err
+				}); err != nil {
+					return nil, err
 				}
 			}
 			if c.Prompt == 0 {
 				continue
 			}
-			ids := randomTokens(r, m.Model, c.Prompt)
-			fresh := m.Model.NewSeqOf(c.Prompt)
-			read := slices.Clone(m.Model.Experts().Layers)
-			m.Device.take()
-			since := time.Now()
-			_, err := fresh.Append(ctx, ids, nil, model.WantLast)
-			p := pass{total: time.Since(since)}
+			ids := randomTokens(r, s.Model, c.Prompt)
+			fresh := s.Model.NewSeqOf(c.Prompt)
+			err := s.time(len(trees), rep > 0, func() error {
+				_, err := fresh.Append(ctx, ids, nil, model.WantLast)
+				return err
+			})
 			fresh.Close()
 			if err != nil {
-				return nil, fmt.Errorf("%s: %w", m.Name, err)
-			}
-			p.linear, p.attend = m.Device.take()
-			if rep > 0 {
-				s.rows[len(trees)] = append(s.rows[len(trees)], p)
-				s.experts[len(trees)] = sumRead(s.experts[len(trees)], read, m.Model.Experts().Layers)
+				return nil, err
 			}
 		}
 	}
 	var out []PassRow
-	for i, m := range models {
-		s := &all[i]
-		slices.Sort(s.reads)
+	for i := range all {
 		first := len(out)
 		for k, n := range sizes {
-			ps := s.rows[k]
-			slices.SortFunc(ps, func(a, b pass) int { return int(a.total - b.total) })
-			mid := ps[len(ps)/2]
-			row := PassRow{
-				Model: m.Name, Rows: n, Context: c.Context, Bytes: m.Model.WeightBytes(), Prompt: k == len(c.Rows),
-				Best: ms(ps[0].total), Median: ms(mid.total),
-				Linear: ratio(mid.linear, mid.total), Attention: ratio(mid.attend, mid.total),
+			row := all[i].row(k)
+			if row.Rows, row.Prompt = n, k == len(c.Rows); !row.Prompt {
+				row.Context = c.Context
 			}
-			if row.Prompt {
-				row.Context = 0
-			}
-			row.Bandwidth = float64(row.Bytes) / (row.Best / 1e3)
-			if len(s.reads) > 0 {
-				row.ReadBest, row.ReadMid = s.reads[len(s.reads)-1], s.reads[len(s.reads)/2]
-			}
-			row.count(s.experts[k], m.Model.Experts().Sparse, len(ps))
 			out = append(out, row)
 			out[len(out)-1].Ratio, out[len(out)-1].Middle = row.Best/out[first].Best, row.Median/out[first].Median
 		}
 	}
 	return out, nil
+}
+
+// time runs a pass of size k, and keeps what it took if that counts.
+func (s *series) time(k int, counts bool, run func() error) error {
+	read := slices.Clone(s.Model.Experts().Layers)
+	s.Device.take()
+	since := time.Now()
+	err := run()
+	p := pass{total: time.Since(since)}
+	if err != nil {
+		return fmt.Errorf("%s: %w", s.Name, err)
+	}
+	if p.linear, p.attend = s.Device.take(); counts {
+		s.rows[k] = append(s.rows[k], p)
+		s.experts[k] = sumRead(s.experts[k], read, s.Model.Experts().Layers)
+	}
+	return nil
+}
+
+// row sums up the passes of size k.
+func (s *series) row(k int) PassRow {
+	ps := s.rows[k]
+	slices.SortFunc(ps, func(a, b pass) int { return int(a.total - b.total) })
+	mid := ps[len(ps)/2]
+	row := PassRow{
+		Model: s.Name, Bytes: s.Model.WeightBytes(), Best: ms(ps[0].total), Median: ms(mid.total),
+		Linear: ratio(mid.linear, mid.total), Attention: ratio(mid.attend, mid.total),
+	}
+	row.Bandwidth = float64(row.Bytes) / (row.Best / 1e3)
+	if n := len(s.reads); n > 0 {
+		slices.Sort(s.reads)
+		row.ReadBest, row.ReadMid = s.reads[n-1], s.reads[n/2]
+	}
+	row.count(s.experts[k], s.Model.Experts().Sparse, len(ps))
+	return row
 }
 
 // sumRead adds what was read of the experts of each layer from before to after to sum, which it
