@@ -175,43 +175,16 @@ func (d *Draft) Export(ctx context.Context, out string, c ExportConfig) (*Export
 	if len(bad) > 0 && !c.Force {
 		return nil, fmt.Errorf("export %s as %s: %w", d.Dir, f.Name, errors.Join(bad...))
 	}
-	ts, err := asType(ctx, d.Tensors, c.DType)
+	ts, err := d.typed(ctx, &c)
 	if err != nil {
-		return nil, fmt.Errorf("export %s: %w", d.Dir, err)
-	}
-	if c.Embed != nil {
-		if _, ok := floats[c.Embed.DType]; !ok {
-			return nil, fmt.Errorf("export %s: the target's embedding is %s, want F32, F16, BF16 or F64", d.Dir, c.Embed.DType)
-		}
-		e, err := asType(ctx, []safetensors.Tensor{*c.Embed}, c.DType)
-		if err != nil {
-			return nil, fmt.Errorf("export %s: the target's embedding: %w", d.Dir, err)
-		}
-		c.Embed = &e[0]
-	}
-	if ts, err = d.withLMHead(ctx, &c, ts); err != nil {
 		return nil, fmt.Errorf("export %s: %w", d.Dir, err)
 	}
 	if f.file != nil {
 		return d.exportFile(ctx, out, f, &c, ts, problems)
 	}
-	var conf map[string]any
-	raw, err := head.Config(d.Spec)
+	conf, ts, err := d.arranged(f, &c, ts)
 	if err != nil {
 		return nil, fmt.Errorf("export %s: %w", d.Dir, err)
-	}
-	if err := json.Unmarshal(raw, &conf); err != nil {
-		return nil, fmt.Errorf("export %s: %w", d.Dir, err)
-	}
-	conf["torch_dtype"] = dtypeOf(ts)
-	if d.Spec.Eagle3.On {
-		if d.Vocab != nil {
-			ts = append(ts, draftvocab.Tensors(d.Vocab, d.Spec.Vocab)...)
-		}
-		conf, ts = f.eagle3(d, &c, conf, ts)
-	} else {
-		delete(conf, "draft_vocab_size") // every reader would take the head for an EAGLE-3 head
-		conf, ts = f.eagle(d, &c, conf, ts)
 	}
 	r := &Exported{Format: f.Name, Out: out, Tensors: len(ts), Notes: d.Notes, Problems: problems}
 	for _, t := range ts {
@@ -237,6 +210,47 @@ func (d *Draft) Export(ctx context.Context, out string, c ExportConfig) (*Export
 		}
 		return err
 	}}))
+}
+
+// typed returns the head's tensors as c's type, with the LM head that c asks for; c's embedding is of that type then, too.
+func (d *Draft) typed(ctx context.Context, c *ExportConfig) ([]safetensors.Tensor, error) {
+	ts, err := asType(ctx, d.Tensors, c.DType)
+	if err != nil {
+		return nil, err
+	}
+	if c.Embed != nil {
+		if _, ok := floats[c.Embed.DType]; !ok {
+			return nil, fmt.Errorf("the target's embedding is %s, want F32, F16, BF16 or F64", c.Embed.DType)
+		}
+		e, err := asType(ctx, []safetensors.Tensor{*c.Embed}, c.DType)
+		if err != nil {
+			return nil, fmt.Errorf("the target's embedding: %w", err)
+		}
+		c.Embed = &e[0]
+	}
+	return d.withLMHead(ctx, c, ts)
+}
+
+// arranged returns the configuration and the tensors as format f has them.
+func (d *Draft) arranged(f Format, c *ExportConfig, ts []safetensors.Tensor) (conf map[string]any, _ []safetensors.Tensor, err error) {
+	raw, err := head.Config(d.Spec)
+	if err != nil {
+		return nil, nil, err
+	}
+	if err := json.Unmarshal(raw, &conf); err != nil {
+		return nil, nil, err
+	}
+	conf["torch_dtype"] = dtypeOf(ts)
+	if !d.Spec.Eagle3.On {
+		delete(conf, "draft_vocab_size") // every reader would take the head for an EAGLE-3 head
+		conf, ts = f.eagle(d, c, conf, ts)
+		return conf, ts, nil
+	}
+	if d.Vocab != nil {
+		ts = append(ts, draftvocab.Tensors(d.Vocab, d.Spec.Vocab)...)
+	}
+	conf, ts = f.eagle3(d, c, conf, ts)
+	return conf, ts, nil
 }
 
 // A part is a file of an export.

@@ -1,5 +1,10 @@
 package compute
 
+import (
+	"cmp"
+	"fmt"
+)
+
 // Mat is a matrix inside a buffer for Gemm: op(M) is [Rows][Cols]. T says that
 // it is stored transposed, [Cols][Rows]. Element (i,j) of the stored matrix is
 // Buf[Off + i·Stride + j].
@@ -34,6 +39,32 @@ type SoftLabels struct {
 	Prob []float32 // [rows][K]
 	Tail []float32 // [rows]; nil ignores the tail
 	Full []float32 // [rows][V]: the whole distribution; IDs and Prob are unused
+}
+
+// Check reports what l lacks for rows of a vocabulary.
+func (l *SoftLabels) Check(vocab, rows int) error {
+	short := func(what string, got, want int) error {
+		if got < want {
+			return fmt.Errorf("len(%s) is %d, want %d", what, got, want)
+		}
+		return nil
+	}
+	if l.Full != nil {
+		return short("Full", len(l.Full), rows*vocab)
+	}
+	err := cmp.Or(short("IDs", len(l.IDs), rows*l.K), short("Prob", len(l.Prob), rows*l.K))
+	if l.Tail != nil {
+		err = cmp.Or(err, short("Tail", len(l.Tail), rows))
+	}
+	if err != nil {
+		return err
+	}
+	for i, id := range l.IDs[:rows*l.K] {
+		if int(id) >= vocab || (id < 0 && l.Prob[i] != 0) {
+			return fmt.Errorf("row %d: id %d with probability %g, vocabulary of %d", i/l.K, id, l.Prob[i], vocab)
+		}
+	}
+	return nil
 }
 
 // AdamW are the constants of one update. Bias corrections use Step from 1.

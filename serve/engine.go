@@ -297,47 +297,99 @@ func (e *Engine) conversation(ctx context.Context, p *wire.Prompt) (chat.Prompt,
 
 // Submit queues a request.
 func (e *Engine) Submit(ctx context.Context, j Job) (Answer, *refuse.Error) {
-	spec := e.c.Methods[0]
+	spec, m, bad := e.method(&j)
+	if bad != nil {
+		return nil, bad
+	}
+	ask := e.ask(&j)
+	o, mk, bad := e.options(&j, m, ask)
+	if bad != nil {
+		return nil, bad
+	}
+	req, err := o.Request(mk, m.source, j.Prompt, j.Seed)
+	if err != nil {
+		return nil, refuse.Invalid("", "%v", err)
+	}
+	a := &loopAnswer{method: spec, ignored: e.ignored(j.Request)}
+	req.Detok = func() infer.Detokenizer { return e.c.Tokenizer.NewStream(true) }
+	if ask != nil {
+		req.Detok = e.marked
+		a.parser = e.style.Format.Parser(*ask)
+	}
+	req.Method, req.MaxNodes = spec, j.Request.Draft.Nodes
+	req.PromptLogProbs = j.Request.Logprobs && j.Request.Echo
+	if req.LogProbs = j.Request.Logprobs || j.Request.BestOf > 0; req.LogProbs {
+		req.Top = min(j.Request.Top, e.c.Shape.Vocab)
+	}
+	if len(j.Request.StopIDs) > 0 {
+		req.EOS, req.NoEOS = e.ends(&j), false
+	}
+	req.Tenant = j.Tenant
+	if j.Request.Draft.Trace {
+		a.rounds = trace.NewBuffer(trace.Recorder{Text: func(id int32) string { return string(e.Spell(id)) }, Temperature: o.Sample.Temperature, Path: true})
+		req.Trace = a.rounds.Round
+	}
+	if j.predicts() {
+		if req.Drafter == nil {
+			req.Drafter = mk.New()
+		}
+		a.predicted = predict.Wrap(req.Drafter, j.Prediction)
+		req.Drafter = a.predicted
+		req.Method += "+prediction" // whose acceptance is another
+	}
+	if a.Handle, err = e.c.Loop.Submit(ctx, req, loop.Options{Priority: -j.Request.Priority, MaxWait: e.c.MaxWait}); err != nil {
+		return nil, submission(ctx, err)
+	}
+	return a, nil
+}
+
+// method returns the method that a request names, or the first, and refuses what it cannot be asked.
+func (e *Engine) method(j *Job) (spec string, m *method, bad *refuse.Error) {
+	spec = e.c.Methods[0]
 	if j.Request.Draft.Method != "" {
 		spec = j.Request.Draft.Method
 	}
 	if j.Request.Draft.Off {
 		spec = plain
 	}
-	m := e.makers[spec]
-	if m == nil {
-		return nil, refuse.Invalid("talf.method", "is %q, want one of %s", spec, strings.Join(e.offered(), ", "))
+	switch m = e.makers[spec]; {
+	case m == nil:
+		bad = refuse.Invalid("talf.method", "is %q, want one of %s", spec, strings.Join(e.offered(), ", "))
+	case j.Request.Draft.Trace && m.keeps && j.Tenant != "":
+		bad = refuse.Unsupported("talf.trace", "is true, but %s drafts what the requests of other keys have taught it, which rounds would show", spec)
 	}
-	if j.Request.Draft.Trace && m.keeps && j.Tenant != "" {
-		return nil, refuse.Unsupported("talf.trace", "is true, but %s drafts what the requests of other keys have taught it, which rounds would show", spec)
+	return spec, m, bad
+}
+
+// predicts reports whether the client predicts the answer, and drafts are wanted.
+func (j *Job) predicts() bool { return j.Prediction != nil && !j.Request.Draft.Off }
+
+// ends returns the tokens that end the answer.
+func (e *Engine) ends(j *Job) []int32 {
+	if j.Request.IgnoreEOS {
+		return slices.Clone(j.Request.StopIDs)
 	}
+	return slices.Concat(e.c.Shape.EOS, j.Request.StopIDs)
+}
+
+// options returns what decides the answer, and what drafts it with m. ask is what the request asks of tools; nil: nothing.
+func (e *Engine) options(j *Job, m *method, ask *toolcall.Ask) (o decode.Options, mk *draft.Maker, bad *refuse.Error) {
 	for _, b := range j.Request.Sample.LogitBias {
 		if int(b.Token) >= e.c.Shape.Vocab {
-			return nil, refuse.Invalid(fmt.Sprintf("logit_bias.%d", b.Token), "the model has tokens 0 to %d", e.c.Shape.Vocab-1)
+			return o, nil, refuse.Invalid(fmt.Sprintf("logit_bias.%d", b.Token), "the model has tokens 0 to %d", e.c.Shape.Vocab-1)
 		}
 	}
-	o := decode.Options{
+	o = decode.Options{
 		Method: m.spec, Sample: j.Request.Sample, MaxTokens: e.Context() - len(j.Prompt), Stop: j.Request.Stop, IgnoreEOS: j.Request.IgnoreEOS,
 	}
-	ends := slices.Clone(j.Request.StopIDs)
-	if !j.Request.IgnoreEOS {
-		ends = slices.Concat(e.c.Shape.EOS, ends)
-	}
 	if o.Sample.MinTokens > 0 {
-		o.Sample.Held = ends
+		o.Sample.Held = e.ends(j)
 	}
-	predicting := j.Prediction != nil && !j.Request.Draft.Off
-	var mk *draft.Maker
-	mk, o.Verify = decode.At(m.Maker, m.verifier, o.Sample.Temperature, !predicting)
-	var bad *refuse.Error
-	ask := e.ask(&j)
+	mk, o.Verify = decode.At(m.Maker, m.verifier, o.Sample.Temperature, !j.predicts())
 	if ask != nil {
-		o.Constraint, bad = e.calls(&j, ask)
+		o.Constraint, bad = e.calls(j, ask)
 	} else {
 		o.Constraint, bad = e.formats.compile(j.Tenant, j.Request.Format)
-	}
-	if bad != nil {
-		return nil, bad
 	}
 	switch {
 	case j.Request.NoAnswer:
@@ -348,44 +400,7 @@ func (e *Engine) Submit(ctx context.Context, j Job) (Answer, *refuse.Error) {
 	if p := j.Request.Prompts[0]; p.Conversation != nil && e.c.Template == nil {
 		o.Stop = slices.Concat(o.Stop, chat.PlainStops())
 	}
-	req, err := o.Request(mk, m.source, j.Prompt, j.Seed)
-	if err != nil {
-		return nil, refuse.Invalid("", "%v", err)
-	}
-	req.Detok = func() infer.Detokenizer { return e.c.Tokenizer.NewStream(true) }
-	var parser *toolcall.Parser
-	if ask != nil {
-		req.Detok = e.marked
-		parser = e.style.Format.Parser(*ask)
-	}
-	req.Method, req.MaxNodes = spec, j.Request.Draft.Nodes
-	req.PromptLogProbs = j.Request.Logprobs && j.Request.Echo
-	if req.LogProbs = j.Request.Logprobs || j.Request.BestOf > 0; req.LogProbs {
-		req.Top = min(j.Request.Top, e.c.Shape.Vocab)
-	}
-	if len(j.Request.StopIDs) > 0 {
-		req.EOS, req.NoEOS = ends, false
-	}
-	req.Tenant = j.Tenant
-	var rounds *trace.Buffer
-	if j.Request.Draft.Trace {
-		rounds = trace.NewBuffer(trace.Recorder{Text: func(id int32) string { return string(e.Spell(id)) }, Temperature: o.Sample.Temperature, Path: true})
-		req.Trace = rounds.Round
-	}
-	var predicted *predict.Drafter
-	if predicting {
-		if req.Drafter == nil {
-			req.Drafter = mk.New()
-		}
-		predicted = predict.Wrap(req.Drafter, j.Prediction)
-		req.Drafter = predicted
-		req.Method += "+prediction" // whose acceptance is another
-	}
-	h, err := e.c.Loop.Submit(ctx, req, loop.Options{Priority: -j.Request.Priority, MaxWait: e.c.MaxWait})
-	if err != nil {
-		return nil, submission(ctx, err)
-	}
-	return &loopAnswer{Handle: h, method: spec, ignored: e.ignored(j.Request), rounds: rounds, predicted: predicted, parser: parser}, nil
+	return o, mk, bad
 }
 
 // ignored are the fields of a request that change nothing.

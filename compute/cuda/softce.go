@@ -310,21 +310,10 @@ func (q *queue) putLabels(a *crossArgs, l *compute.SoftLabels, scale []float32, 
 	return true
 }
 
+// checkLabels panics if l lacks something for n rows of a vocabulary of v.
 func checkLabels(l *compute.SoftLabels, v, n int) {
-	const op = "SoftCE"
-	if l.Full != nil {
-		check(len(l.Full) >= n*v, op, "len(Full)", len(l.Full), n*v)
-		return
-	}
-	check(len(l.IDs) >= n*l.K, op, "len(IDs)", len(l.IDs), n*l.K)
-	check(len(l.Prob) >= n*l.K, op, "len(Prob)", len(l.Prob), n*l.K)
-	if l.Tail != nil {
-		check(len(l.Tail) >= n, op, "len(Tail)", len(l.Tail), n)
-	}
-	for i, id := range l.IDs[:n*l.K] {
-		if int(id) >= v || (id < 0 && l.Prob[i] != 0) {
-			panic(fmt.Sprintf("cuda: %s: row %d: id %d with probability %g, vocabulary of %d", op, i/l.K, id, l.Prob[i], v))
-		}
+	if err := l.Check(v, n); err != nil {
+		panic("cuda: SoftCE: " + err.Error())
 	}
 }
 
