@@ -19,7 +19,10 @@ func (d *Draft) card(f Format, c *ExportConfig, file string, problems []Problem)
 	var b strings.Builder
 	line := func(format string, args ...any) { fmt.Fprintf(&b, format+"\n", args...) }
 	kind, tag := "EAGLE", "eagle"
-	if s.Eagle3.On {
+	switch {
+	case s.Block.On:
+		kind, tag = "Block", "block-drafter"
+	case s.Eagle3.On:
 		kind, tag = "EAGLE-3", "eagle3"
 	}
 	line("---")
@@ -51,6 +54,10 @@ func (d *Draft) card(f Format, c *ExportConfig, file string, problems []Problem)
 			row("options", "`%s`", strings.Join(on, "`, `"))
 		}
 	}
+	if b := &s.Block; b.On {
+		row("block", "%d rows, which predict %d tokens", b.Size, b.Drafts())
+		row("hidden states", "the inputs of the target's layers %s", strings.Trim(strings.ReplaceAll(fmt.Sprint(b.Taps), " ", ", "), "[]"))
+	}
 	m, err := ReadManifest(d.Dir)
 	if err != nil {
 		return nil, err
@@ -77,8 +84,10 @@ func (d *Draft) card(f Format, c *ExportConfig, file string, problems []Problem)
 	if s.Eagle3.On {
 		method, use3 = "eagle3", "True"
 	}
-	line("    %s", strings.NewReplacer("TARGET.gguf", one, "TARGET", shell(target), "FILE", file, "METHOD", method, "ALGORITHM", strings.ToUpper(method),
-		"USE3", use3, "TOKENS", fmt.Sprint(c.DraftTokens)).Replace(f.serve))
+	if f.serve != "" {
+		line("    %s", strings.NewReplacer("TARGET.gguf", one, "TARGET", shell(target), "FILE", file, "METHOD", method, "ALGORITHM", strings.ToUpper(method),
+			"USE3", use3, "TOKENS", fmt.Sprint(c.DraftTokens)).Replace(f.serve))
+	}
 	line("\nHow many tokens it drafts right depends on the text. Measure it on yours:\n")
 	line("    talf bench --model %s --head %s --prompts in.jsonl", shell(target), dir)
 	var notes []string

@@ -30,6 +30,7 @@ const (
 	LayoutEAGLE       = "eagle"       // EAGLE's names, also used by talf, SGLang and vLLM
 	LayoutSpeculators = "speculators" // the speculators library's
 	LayoutGGUF        = "GGUF"        // a file of llama.cpp's
+	LayoutBlock       = "dflash"      // that of block heads: DFlash, DSpark, JetSpec
 )
 
 // A Draft is a draft head as another system stores it. In any layout, its tensors have
@@ -51,7 +52,7 @@ type Draft struct {
 // An object is a JSON object whose values are kept as written.
 type object map[string]json.RawMessage
 
-// OpenDraft reads the draft head in dir: an EAGLE-1 or EAGLE-2 head in the layout of
+// OpenDraft reads the draft head in dir: a block head of DFlash, DSpark or JetSpec, an EAGLE-1 or EAGLE-2 head in the layout of
 // EAGLE or the speculators library, or an EAGLE-3 head in that of EAGLE, SpecForge, SGLang
 // and vLLM or of the speculators library, from safetensors or pytorch_model.bin, or, if dir is such a
 // file, of llama.cpp. No part of a pickle is executed. Unknown tensors are refused rather than ignored,
@@ -80,18 +81,20 @@ func OpenDraft(dir string) (_ *Draft, err error) {
 			err = errors.Join(err, d.Close())
 		}
 	}()
-	kind := d.config.string("speculators_model_type")
-	switch kind {
-	case "":
-	case "eagle", "eagle3":
-		d.Layout = LayoutSpeculators
-	default:
+	switch kind := d.config.string("speculators_model_type"); {
+	case arch.IsBlock(raw):
+		err = d.readBlock(path)
+	case kind != "" && kind != "eagle" && kind != "eagle3":
 		return nil, fmt.Errorf("%s: speculators_model_type is %q, want \"eagle\" or \"eagle3\"", path, kind)
-	}
-	if kind == "eagle3" || d.looksLikeEagle3() {
-		err = d.readEagle3(path)
-	} else {
-		err = d.readEagle(path)
+	default:
+		if kind != "" {
+			d.Layout = LayoutSpeculators
+		}
+		if kind == "eagle3" || d.looksLikeEagle3() {
+			err = d.readEagle3(path)
+		} else {
+			err = d.readEagle(path)
+		}
 	}
 	if err != nil {
 		return nil, err

@@ -161,7 +161,7 @@ func (d *Draft) readVocab() error {
 	}
 	ids, err := draftvocab.Read(safetensors.Of(d.Dir, of...), d.Spec.DraftVocab, d.Spec.Vocab)
 	path := filepath.Join(d.Dir, TokenMapFile)
-	if _, e := os.Stat(path); e == nil && len(of) == 0 && !d.Spec.Eagle3.On {
+	if _, e := os.Stat(path); e == nil && len(of) == 0 && !d.Spec.Eagle3.On && !d.Spec.Block.On {
 		ids, err = readTokenMap(path, d.Spec.Vocab)
 		d.note("the draft vocabulary is that of %s", TokenMapFile)
 	} else if e != nil && !errors.Is(e, fs.ErrNotExist) && d.Layout != LayoutGGUF {
@@ -170,7 +170,7 @@ func (d *Draft) readVocab() error {
 	if err != nil {
 		return err
 	}
-	if _, own := d.Tensor("lm_head.weight"); own && ids != nil && !d.Spec.Eagle3.On {
+	if _, own := d.Tensor("lm_head.weight"); own && ids != nil && !d.Spec.Eagle3.On && !d.Spec.Block.On {
 		return fmt.Errorf("%s: both lm_head.weight and a draft vocabulary: the head has an LM head of its own, but EAGLE-1 and EAGLE-2 use rows of the target's", d.Dir)
 	}
 	d.Vocab, d.Spec.DraftVocab = ids, len(ids)

@@ -39,12 +39,14 @@ type Format struct {
 	// of EAGLE-3.
 	eagle  func(d *Draft, c *ExportConfig, conf map[string]any, ts []safetensors.Tensor) (map[string]any, []safetensors.Tensor)
 	eagle3 func(d *Draft, c *ExportConfig, conf map[string]any, ts []safetensors.Tensor) (map[string]any, []safetensors.Tensor)
+	// block does so for block heads; a format has it instead of the others.
+	block func(d *Draft, c *ExportConfig, conf map[string]any, ts []safetensors.Tensor) (map[string]any, []safetensors.Tensor, error)
 }
 
 // Formats returns the export formats, in the order of the help text. A new one takes a
 // function in its own file and a line here.
 func Formats() []Format {
-	return []Format{eagle(), sglang(), vllm(), speculators(), ggufFile()}
+	return []Format{eagle(), sglang(), vllm(), speculators(), ggufFile(), blockFile()}
 }
 
 // findFormat returns the format with the given name.
@@ -141,7 +143,12 @@ func (d *Draft) Problems(c ExportConfig) ([]Problem, error) {
 	if err != nil {
 		return nil, err
 	}
-	out := f.problems(d, &c)
+	var out []Problem
+	if d.Spec.Block.On && f.block == nil {
+		out = []Problem{refuse("it reads no block heads: want the format block")}
+	} else {
+		out = f.problems(d, &c)
+	}
 	for i := range out {
 		out[i].Reader = f.Reader
 	}
@@ -165,6 +172,9 @@ func (d *Draft) Export(ctx context.Context, out string, c ExportConfig) (*Export
 	problems, err := d.Problems(c)
 	if err != nil {
 		return nil, err
+	}
+	if d.Spec.Block.On != (f.block != nil) {
+		return nil, fmt.Errorf("export %s as %s: %s", d.Dir, f.Name, problems[0].What)
 	}
 	var bad []error
 	for _, p := range problems {
@@ -241,6 +251,9 @@ func (d *Draft) arranged(f Format, c *ExportConfig, ts []safetensors.Tensor) (co
 		return nil, nil, err
 	}
 	conf["torch_dtype"] = dtypeOf(ts)
+	if f.block != nil {
+		return f.block(d, c, conf, ts)
+	}
 	if !d.Spec.Eagle3.On {
 		delete(conf, "draft_vocab_size") // every reader would take the head for an EAGLE-3 head
 		conf, ts = f.eagle(d, c, conf, ts)

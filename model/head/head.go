@@ -201,6 +201,12 @@ func Config(spec *arch.Spec) ([]byte, error) {
 			return nil, err
 		}
 	}
+	if spec.Block.On {
+		delete(c, "bias")
+		if err := spec.SetBlock(c); err != nil {
+			return nil, err
+		}
+	}
 	spec.SetSpecial(c)
 	b, err := json.MarshalIndent(c, "", "  ")
 	return append(b, '\n'), err
