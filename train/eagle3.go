@@ -18,22 +18,22 @@ import (
 	"talf/train/net"
 )
 
-// A published is an EAGLE-3 head to start from. The run's head has its network.
+// A published is an EAGLE-3 or block head to start from. The run's head has its network.
 type published struct {
 	spec  *arch.Spec
 	vocab []int32             // the target's tokens that it predicts; nil: all
 	embed *safetensors.Tensor // its own embedding, in memory; nil: the target's
 }
 
-// openEagle3 calls f with the EAGLE-3 head that path refers to, in any layout. ok is false if it is
-// another head, or none that can be read.
-func openEagle3(path string, f func(d *checkpoints.Draft) error) (ok bool, err error) {
+// openTapped calls f with the EAGLE-3 or block head that path refers to, in any layout. ok is false if it
+// is another head, or none that can be read.
+func openTapped(path string, f func(d *checkpoints.Draft) error) (ok bool, err error) {
 	rerr := checkpoints.Read(path, func(dir string) error {
 		d, err := checkpoints.OpenDraft(dir)
 		if err != nil {
 			return err
 		}
-		if ok = d.Spec.Eagle3.On; ok {
+		if ok = d.Spec.Eagle3.On || d.Spec.Block.On; ok {
 			err = f(d)
 		}
 		return errors.Join(err, d.Close())
@@ -44,11 +44,15 @@ func openEagle3(path string, f func(d *checkpoints.Draft) error) (ok bool, err e
 	return true, rerr
 }
 
-// readEagle3 returns the EAGLE-3 head that path refers to, nil if it refers to another one.
-func readEagle3(path string) (*published, error) {
+// readTapped returns the EAGLE-3 or block head that path refers to, nil if it refers to another one.
+func readTapped(path string) (*published, error) {
 	var p published
-	ok, err := openEagle3(path, func(d *checkpoints.Draft) (err error) {
+	ok, err := openTapped(path, func(d *checkpoints.Draft) (err error) {
 		p.spec, p.vocab = d.Spec, d.Vocab
+		if p.spec.Block.On {
+			p.spec.Block.OwnLMHead = false // copies of the target's, as its embedding is
+			return nil
+		}
 		if t, ok := d.Tensor(p.spec.Weight(arch.Embed, 0)); ok {
 			x, err := t.Float32s()
 			if err != nil {
@@ -69,7 +73,7 @@ func readEagle3(path string) (*published, error) {
 }
 
 // network decides which network the run's head has, and completes the configuration and the job by
-// it: an initial head's own if that is an EAGLE-3 head, else Config.Network's.
+// it: an initial head's own if that is an EAGLE-3 or block head, else Config.Network's.
 func (h *headTask) network() error {
 	target, cfg := h.job.Target.Spec(), &h.cfg
 	n, err := net.ParseNetwork(cfg.Network)
@@ -77,7 +81,7 @@ func (h *headTask) network() error {
 		return fmt.Errorf("train: %w", err)
 	}
 	if h.job.Init != "" {
-		if h.init, err = readEagle3(h.job.Init); err != nil {
+		if h.init, err = readTapped(h.job.Init); err != nil {
 			return err
 		}
 	}
@@ -90,7 +94,7 @@ func (h *headTask) network() error {
 			return fmt.Errorf("initial head: %s: vocab_size is %d, but the target's is %d", h.job.Init, p.spec.Vocab, target.Vocab)
 		}
 		own := net.NetworkOf(p.spec, h.taps)
-		if cfg.Network != "" && cfg.Network != "eagle3" && cfg.Network != own {
+		if name, _, _ := strings.Cut(own, ":"); cfg.Network != "" && cfg.Network != name && cfg.Network != own {
 			return fmt.Errorf("initial head: %s is %s, not %s as asked", h.job.Init, own, cfg.Network)
 		}
 		if h.job.Vocab != nil && !slices.Equal(h.job.Vocab, p.vocab) {
@@ -99,25 +103,30 @@ func (h *headTask) network() error {
 		cfg.Network, h.job.Vocab, cfg.Layers, cfg.FCBias = own, p.vocab, p.spec.Layers, p.spec.FCBias
 		return h.writable()
 	}
-	if cfg.Network == "" && slices.ContainsFunc(h.stages, func(s Stage) bool { name, _, _ := strings.Cut(s.Loss, ":"); return name == "eagle3" }) {
-		if n, err = net.ParseNetwork("eagle3"); err != nil {
-			return err
+	for _, s := range h.stages {
+		name, _, _ := strings.Cut(s.Loss, ":")
+		if of := networkOfLoss[name]; cfg.Network == "" && of != "" {
+			if n, err = net.ParseNetwork(of); err != nil {
+				return err
+			}
 		}
 	}
 	var stored []int
 	if len(h.job.Data) > 0 {
 		stored = h.job.Data[0].Set.Meta().Taps
 	}
-	if h.spec, err = n.Spec(target, len(h.job.Vocab), cfg.FCBias, stored); err != nil {
+	if h.spec, err = n.Spec(target, cfg.Layers, len(h.job.Vocab), cfg.FCBias, stored); err != nil {
 		return fmt.Errorf("train: %w", err)
 	}
-	h.spec.Layers = cfg.Layers
 	if h.taps, err = h.spec.TapsOf(target); err != nil {
 		return fmt.Errorf("train: %w", err)
 	}
 	cfg.Network = net.NetworkOf(h.spec, h.taps)
 	return h.writable()
 }
+
+// networkOfLoss are the networks that losses imply.
+var networkOfLoss = map[string]string{"eagle3": "eagle3", "dflash": "block", "dpace": "block", "dspark": "block"}
 
 // writable refuses a network that no checkpoint could hold, which an initial head or the data may ask
 // for.
@@ -128,9 +137,13 @@ func (h *headTask) writable() error {
 	return nil
 }
 
-// checkEagle3 refuses losses and options that only heads with the target's own features have.
-func (h *headTask) checkEagle3(plan loss.Plan) error {
+// checkNetwork refuses losses and options that only heads with the target's own features have.
+func (h *headTask) checkNetwork(plan loss.Plan) error {
 	switch {
+	case h.spec.Block.On && h.job.Linear:
+		return errors.New("a block head predicts no hidden states, and cannot start as a linear prediction of them")
+	case h.spec.Block.On:
+		return h.checkBlock(plan)
 	case h.taps == nil:
 	case plan.Regress != 0:
 		return errors.New("an EAGLE-3 head predicts no features: want w_reg=0")
@@ -142,11 +155,11 @@ func (h *headTask) checkEagle3(plan loss.Plan) error {
 	return nil
 }
 
-// initEagle3 sets the weights of a new EAGLE-3 head: random ones, with the target's LM head (the
+// initTapped sets the weights of a new EAGLE-3 or block head: random ones, with the target's LM head (the
 // rows of the draft vocabulary) and final norm where the sizes fit, or those of the initial head.
-func (h *headTask) initEagle3() error {
+func (h *headTask) initTapped() error {
 	if h.init != nil {
-		_, err := openEagle3(h.job.Init, func(d *checkpoints.Draft) error {
+		_, err := openTapped(h.job.Init, func(d *checkpoints.Draft) error {
 			if err := h.checkInit(d.Dir, func() (identity.Tie, error) { return d.Target, nil }); err != nil {
 				return err
 			}
@@ -159,12 +172,16 @@ func (h *headTask) initEagle3() error {
 	}
 	h.params.Init(h.cfg.Seed)
 	s := h.job.Target.Spec()
-	if h.params.OwnLMHead() == nil || s.LayerNorm {
+	own := h.params.OwnLMHead() != nil
+	if s.LayerNorm || !own && !h.spec.Block.On {
 		return nil
 	}
-	rows, err := h.hostLMHead()
-	if err != nil {
-		return err
+	var rows []float32 // a block head has the target's LM head, which is given normed states
+	var err error
+	if own {
+		if rows, err = h.hostLMHead(); err != nil {
+			return err
+		}
 	}
 	norm, err := h.job.Target.Tensors().Get(s.Weight(arch.FinalNorm, 0))
 	if err != nil {
@@ -174,7 +191,7 @@ func (h *headTask) initEagle3() error {
 	if err != nil {
 		return err
 	}
-	h.params.SetLMHead(rows, w)
+	h.params.SetOutput(rows, w)
 	return nil
 }
 
@@ -194,18 +211,27 @@ func (h *headTask) ownEmbed(q compute.Queue) (*gg.Tensor, error) {
 	return frozen(q, "embed", table, h.job.Target.HostEmbed)
 }
 
-// packLMHead packs the LM head that the head predicts with: its own as it is now, or the target's.
+// packLMHead packs the LM head that the head predicts with: its own as it is now, or the target's, with a Markov
+// head's W2 as it is now beside it.
 func (h *headTask) packLMHead() (compute.Weight, error) {
-	own := h.params.OwnLMHead()
+	own, markov := h.params.OwnLMHead(), h.params.MarkovOut()
 	switch {
+	case markov != nil:
+		own = h.lm
 	case own == nil && h.job.Target.Spec().LogitScale != 0:
 		return h.packHead(h.hostLMHead)
 	case own == nil:
 		return h.job.Target.PackLMHead(h.cfg.lmHead(), h.job.Vocab)
 	}
 	own.Pull()
+	if markov != nil {
+		markov.Pull()
+	}
 	if err := h.queue.Sync(context.Background()); err != nil {
 		return nil, err
+	}
+	if markov != nil {
+		own = gg.Beside(own, markov)
 	}
 	w, err := h.job.Target.Device().Pack(compute.F32, own.Matrix())
 	if err != nil {

@@ -180,7 +180,7 @@ func TestLabelsThatFeaturesDoNotGiveAreRefused(t *testing.T) {
 		{capped, "eagle", data.BF16, FeaturesAuto, "eagle", ""},
 		{tinyTarget(t, dev), "eagle", data.None, FeaturesStored, "eagle:labels=full", "no features for this head"},
 		{tinyTarget(t, dev), "eagle", data.BF16, FeaturesStored, "eagle:labels=full", ""},
-		{tinyTarget(t, dev), tinyEagle3, data.Taps, FeaturesStored, "eagle3:labels=full", `loss eagle3:labels=full: labels=full of an EAGLE-3 head needs the target's last hidden states, which data with its features do not hold: features is "stored", want auto or recompute`},
+		{tinyTarget(t, dev), tinyEagle3, data.Taps, FeaturesStored, "eagle3:labels=full", `loss eagle3:labels=full: labels=full of a head that reads states of layers needs the target's last hidden states, which data with its features do not hold: features is "stored", want auto or recompute`},
 		{tinyTarget(t, dev), tinyEagle3, data.Taps, FeaturesStored, "eagle3", ""},
 	} {
 		cfg := tinyConfig()

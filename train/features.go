@@ -131,7 +131,7 @@ func (h *headTask) checkExact(plan loss.Plan) error {
 	case h.job.Target.Spec().LogitCap != 0:
 		return errors.New("labels=full: the target caps its logits, which its LM head alone does not give: want tail")
 	case h.taps != nil && h.job.Features == FeaturesStored:
-		return fmt.Errorf("labels=full of an EAGLE-3 head needs the target's last hidden states, which data with its features do not hold: features is %q, want %s or %s",
+		return fmt.Errorf("labels=full of a head that reads states of layers needs the target's last hidden states, which data with its features do not hold: features is %q, want %s or %s",
 			string(FeaturesStored), FeaturesAuto, FeaturesRecompute)
 	}
 	return nil

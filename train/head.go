@@ -79,8 +79,8 @@ type headTask struct {
 	job    HeadJob
 	spec   *arch.Spec
 	meta   data.Meta  // of the first set: what all sets have in common
-	taps   []int      // of the target that an EAGLE-3 head reads; nil: another head, which reads features
-	init   *published // an EAGLE-3 head to start from, or nil
+	taps   []int      // of the target that an EAGLE-3 or block head reads; nil: another head, which reads features
+	init   *published // an EAGLE-3 or block head to start from, or nil
 	stored []int      // layers whose states the sets hold, among them taps
 	// recompute says that a set does not hold the hidden states that the head reads, but others.
 	recompute bool
@@ -133,7 +133,14 @@ func newHeadTask(cfg Config, job HeadJob) (*headTask, *trainer, error) {
 		return nil, nil, err
 	}
 	q := h.queue
-	h.limit = max(1, min(cfg.Rows, spec.MaxPos-h.meta.Depth))
+	if spec.Block.On && q.Abilities().Block == nil {
+		return nil, nil, fmt.Errorf("train: block heads are trained on the CPU, not on %s", dev.Name())
+	}
+	ahead := h.meta.Depth // positions after the text
+	if spec.Block.On {
+		ahead = max(ahead, spec.Block.Size)
+	}
+	h.limit = max(1, min(cfg.Rows, spec.MaxPos-ahead))
 	if err := net.Fits(spec, dev); err != nil {
 		return nil, nil, err
 	}
@@ -143,16 +150,21 @@ func newHeadTask(cfg Config, job HeadJob) (*headTask, *trainer, error) {
 	if h.table, err = h.ownEmbed(q); err != nil {
 		return nil, nil, err
 	}
+	if h.params.MarkovOut() != nil {
+		if h.lm, err = h.plainLMHead(); err != nil {
+			return nil, nil, err
+		}
+	}
 	w, err := h.packLMHead()
 	if err != nil {
 		return nil, nil, err
 	}
-	if h.params.OwnLMHead() == nil {
+	if h.params.OwnLMHead() == nil && h.lm == nil {
 		if h.lm, err = frozen(q, "lm_head", w, h.hostLMHead); err != nil {
 			return nil, nil, err
 		}
 	}
-	positions := h.limit + h.meta.Depth
+	positions := h.limit + ahead
 	h.rope = h.ops.Host(spec.Rope.Table(spec.HeadDim, 0, positions), positions, spec.HeadDim)
 	if h.embed, err = h.storedEmbed(); err != nil {
 		return nil, nil, err
@@ -226,9 +238,9 @@ func (h *headTask) check() error {
 		if err != nil {
 			return err
 		}
-		p, err := l.Plan(batch.Labelling(h.meta, h.vocab))
+		p, err := l.Plan(h.labelling())
 		if err == nil {
-			err = h.checkEagle3(p)
+			err = h.checkNetwork(p)
 		}
 		if err == nil {
 			err = h.checkExact(p)
@@ -254,7 +266,7 @@ func (h *headTask) build(i int) (program, error) {
 	if err != nil {
 		return program{}, err
 	}
-	plan, err := l.Plan(batch.Labelling(h.meta, h.vocab))
+	plan, err := l.Plan(h.labelling())
 	if err != nil {
 		return program{}, err
 	}
@@ -272,7 +284,7 @@ func (h *headTask) build(i int) (program, error) {
 		}
 	}
 	h.stage, h.graph, h.early = i, g, plan.Early
-	h.batch = batch.New(g, h.params, h.table, h.rope, h.meta, plan, h.vocab, h.cfg.Rows, 0)
+	h.batch = batch.New(g, h.params, h.table, h.rope, h.meta, plan, h.vocab, h.cfg.Rows, h.blocks(h.cfg.Rows))
 	if h.exact = plan.Exact; h.exact {
 		if h.whole == nil {
 			if h.whole, err = h.wholeLMHead(); err != nil {
@@ -281,7 +293,7 @@ func (h *headTask) build(i int) (program, error) {
 		}
 		h.batch.Exact(h.ops, h.whole)
 	}
-	h.terms = l.Build(h.batch.Inputs(g, lm))
+	h.terms = loss.Terms(l, h.batch.Inputs(g, lm))
 	var ls []*gg.Loss
 	for i := range h.terms {
 		ls = append(ls, h.terms[i].Loss)
@@ -388,7 +400,7 @@ func (h *headTask) split(p data.Part) data.Split { return data.Split{Part: p, Fr
 
 func (h *headTask) initWeights(ctx context.Context) error {
 	if h.taps != nil {
-		return h.initEagle3()
+		return h.initTapped()
 	}
 	if h.job.Init == "" {
 		h.params.Init(h.cfg.Seed)
@@ -457,7 +469,7 @@ func (h *headTask) readStep() (micro, count int, err error) {
 	first, own := h.peers.Share(h.cfg.Accum)
 	for i := range h.cfg.Accum {
 		var recs []mix.Sample
-		used := 0
+		used, counted := 0, 0
 		for {
 			r, err := h.source.Next()
 			if err != nil {
@@ -470,8 +482,12 @@ func (h *headTask) readStep() (micro, count int, err error) {
 			}
 			used += n
 			recs = append(recs, r)
-			h.count += mix.Counted(r.Record, h.limit, h.early)
+			counted += mix.Counted(r.Record, h.limit, h.early)
 		}
+		if h.spec.Block.On {
+			counted = h.blocks(counted)
+		}
+		h.count += counted
 		if i >= first && i < first+own {
 			h.micro = append(h.micro, recs)
 		} else if i < first {
@@ -492,6 +508,10 @@ func (h *headTask) fill(ctx context.Context, i, step int) error {
 // pack puts samples into the graph; the first is number seq of the step.
 func (h *headTask) pack(ctx context.Context, samples []mix.Sample, step, seq int) error {
 	h.batch.Reset()
+	var anchors *batch.Anchors
+	if h.spec.Block.On {
+		anchors = batch.NewAnchors(h.spec.Block.Size, h.limit, h.early)
+	}
 	can := h.queue.Abilities() // of which labels are computed
 	can.Until(ctx)
 	defer can.Until(context.Background())
@@ -507,6 +527,9 @@ func (h *headTask) pack(ctx context.Context, samples []mix.Sample, step, seq int
 			in = h.noisy
 		}
 		h.batch.Final(h.last)
+		if anchors != nil {
+			h.batch.Choose(anchors.Draw(r.Record, h.cfg.Seed, uint64(step), uint64(seq+j)))
+		}
 		err = h.batch.Add(r.Record, in, feat, h.limit)
 		if cerr := ctx.Err(); cerr != nil {
 			return cerr

@@ -39,11 +39,11 @@ func newHeadEval(dev compute.Device, q compute.Queue, h *headTask, w compute.Wei
 	if err != nil {
 		return nil, err
 	}
-	plan, err := all.Plan(batch.Labelling(h.meta, h.vocab))
+	plan, err := all.Plan(h.labelling())
 	if err != nil {
 		return nil, err
 	}
-	e := &headEval{task: h, graph: g, batch: batch.New(g, h.params, h.table, h.rope, h.meta, plan, h.vocab, h.limit, 0)}
+	e := &headEval{task: h, graph: g, batch: batch.New(g, h.params, h.table, h.rope, h.meta, plan, h.vocab, h.limit, h.limit)}
 	lm := h.lm
 	if own := h.params.OwnLMHead(); own != nil {
 		lm = own // without a gradient
@@ -145,7 +145,7 @@ func (h *headTask) held() iter.Seq2[mix.Sample, error] {
 func (h *headTask) evaluate(ctx context.Context) (s evalShare, err error) {
 	e := h.eval
 	s.Trees, s.Levels = true, len(e.terms)
-	if h.params.OwnLMHead() != nil {
+	if h.params.OwnLMHead() != nil || h.params.MarkovOut() != nil {
 		w, err := h.packLMHead()
 		if err != nil {
 			return s, err

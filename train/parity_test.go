@@ -35,11 +35,10 @@ func agreeOnTheHead(t *testing.T, network string, layers int) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	spec, err := kind.Spec(target.Spec(), 0, true, nil)
+	spec, err := kind.Spec(target.Spec(), layers, 0, true, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
-	spec.Layers = layers
 	q := dev.Queue()
 	p, err := net.New(q, spec)
 	if err != nil {

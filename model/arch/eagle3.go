@@ -61,7 +61,7 @@ func DefaultTaps(layers int) ([]int, error) {
 	return []int{2, layers / 2, layers - 3}, nil
 }
 
-// ParseTaps reads boundaries such as "2+8+13", which SetEagle3 can write.
+// ParseTaps reads boundaries such as "2+8+13".
 func ParseTaps(text string) ([]int, error) {
 	var taps []int
 	for _, word := range strings.Split(text, "+") {
@@ -71,11 +71,11 @@ func ParseTaps(text string) ([]int, error) {
 		}
 		taps = append(taps, b)
 	}
-	return taps, checkFirst(taps)
+	return taps, nil
 }
 
-// checkFirst refuses taps that other systems read in another way; see ParseEagle3.
-func checkFirst(taps []int) error {
+// CheckEagle3Taps refuses taps that other systems read in another way; see ParseEagle3.
+func CheckEagle3Taps(taps []int) error {
 	if len(taps) > 0 && taps[0] == 1 {
 		return errors.New("other systems read a list that begins with 1 as the layers whose outputs are meant, want another first one")
 	}
@@ -315,7 +315,7 @@ const tapsKey = "eagle_aux_hidden_state_layer_ids"
 // ParseEagle3 reads, as SGLang and vLLM do. Taps that begin with 1 cannot be written so.
 func (s *Spec) SetEagle3(config map[string]any) error {
 	e := &s.Eagle3
-	if err := checkFirst(e.Taps); err != nil {
+	if err := CheckEagle3Taps(e.Taps); err != nil {
 		return fmt.Errorf("taps %v: %w", e.Taps, err)
 	}
 	config["architectures"] = []string{"LlamaForCausalLMEagle3"}

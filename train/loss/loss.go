@@ -83,7 +83,7 @@ func (d Labelling) levels(asked int) (int, error) {
 	case asked > d.Depth:
 		return 0, fmt.Errorf("levels=%d, but the trees of the data have %d", asked, d.Depth)
 	case asked > n:
-		return 0, fmt.Errorf("levels=%d, but the head drafts %d tokens", asked, n)
+		return 0, fmt.Errorf("levels=%d, but a block has %d", asked, n)
 	case asked > 0:
 		return asked, nil
 	}

@@ -25,10 +25,16 @@ func blockRole(t *arch.Tensor, s *arch.Spec) bool {
 	return false
 }
 
-// checkBlock refuses a block head whose windows are so narrow that some rows see no context.
+// checkBlock refuses windows that rows of a block would see in another way than decoding does, or through which
+// some see no context.
 func checkBlock(s *arch.Spec) error {
 	for i := range s.Layers {
-		if w := s.Window(i); s.Block.On && w > 0 && w <= s.Block.Size {
+		w := s.Window(i)
+		switch {
+		case !s.Block.On || w == 0:
+		case !s.Block.CausalIn(i):
+			return fmt.Errorf("network: layer %d has a window of %d positions, but is not causal: training supports no such layer", i, w)
+		case w <= s.Block.Size:
 			return fmt.Errorf("network: layer %d has a window of %d positions, want more than the %d of a block", i, w, s.Block.Size)
 		}
 	}
@@ -103,6 +109,9 @@ func newBlock(h *Head, g *gg.Graph, of map[*gg.Tensor]*gg.Node, embed *gg.Tensor
 	}
 	h.markov = weight(arch.MarkovOut)
 }
+
+// MarkovOut returns W2 [draft tokens][rank] of a Markov head, nil if there is none.
+func (p *Params) MarkovOut() *gg.Tensor { return p.block[place{arch.MarkovOut, false}] }
 
 // LM returns the LM head that the levels' Out are multiplied with, over frozen rows lm [tokens][Hidden],
 // or if lm is nil the head's own, which learns. That of a Markov head has its W2 beside it.
@@ -248,12 +257,9 @@ func (b *Block) add(id, pos, anchor, first int32, see func(j int32, causal bool)
 		if len(l.Pos) > rows.N {
 			continue // an earlier layer of this kind
 		}
-		causal, window := b.spec.Block.CausalIn(layer), int32(b.spec.Window(layer))
-		from := first
-		if window > 0 && causal {
-			from = max(from, first+pos-window+1)
-		} else if window > 0 {
-			from = max(from, first+anchor-window+1)
+		causal, from := b.spec.Block.CausalIn(layer), first
+		if w := int32(b.spec.Window(layer)); w > 0 {
+			from = max(from, first+pos-w+1)
 		}
 		l.IDs, l.Pos = append(l.IDs, id), append(l.Pos, pos)
 		l.Attn.First, l.Attn.Last = append(l.Attn.First, from), append(l.Attn.Last, first+anchor-1)

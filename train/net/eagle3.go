@@ -92,11 +92,13 @@ func (h *Head) fuse(g *gg.Graph, of map[*gg.Tensor]*gg.Node, rows *gg.Rows) *gg.
 	return sum
 }
 
-// SetLMHead sets the LM head of an EAGLE-3 head, before any training, to rows [tokens][Hidden] and
-// the norm before it to norm [Hidden]: those of its target, for example.
-func (p *Params) SetLMHead(rows, norm []float32) {
+// SetOutput sets, before any training, an EAGLE-3 or block head's LM head, if it has its own, to rows
+// [tokens][Hidden] and the norm before it to norm [Hidden]: those of its target, for example.
+func (p *Params) SetOutput(rows, norm []float32) {
 	defer p.push()
-	copy(p.lmHead.Data, rows)
+	if p.lmHead != nil {
+		copy(p.lmHead.Data, rows)
+	}
 	copy(p.finalNorm.Data, norm)
 }
 

@@ -14,6 +14,7 @@ import (
 type Network struct {
 	spec.Line
 	eagle3 arch.Eagle3
+	block  arch.Block // Mask is −1 for the last of the target's tokens
 }
 
 // Networks returns the kinds of draft heads, in the order of help and errors.
@@ -30,6 +31,10 @@ func Networks() []Network {
 				spec.Switch("norm_output", false, "what is fed back is normed (EAGLE 3.1)"),
 			},
 		}},
+		{block: arch.Block{On: true}, Line: spec.Line{
+			Name: "block", Doc: "block drafters: several tokens in one pass, with the target's embedding and LM head (DFlash, DSpark, JetSpec)",
+			Params: blockParams(),
+		}},
 	}
 }
 
@@ -39,11 +44,20 @@ func ParseNetwork(text string) (Network, error) {
 		text = "eagle"
 	}
 	n, v, err := spec.Table[Network]{Kind: "network", Lines: Networks()}.Parse(text)
-	if err != nil || !n.eagle3.On {
+	if err != nil {
 		return n, err
 	}
 	fail := func(format string, args ...any) (Network, error) {
 		return Network{}, fmt.Errorf("network %q: %w", text, fmt.Errorf(format, args...))
+	}
+	switch {
+	case n.block.On:
+		if err := readBlock(&n.block, v); err != nil {
+			return fail("%w", err)
+		}
+		return n, nil
+	case !n.eagle3.On:
+		return n, nil
 	}
 	e := &n.eagle3
 	e.NormBeforeFC, e.FCNorm = v.On("norm_before_fc"), v.On("fc_norm")
@@ -53,7 +67,10 @@ func ParseNetwork(text string) (Network, error) {
 	}
 	if text := v.Text("taps"); text != "" {
 		var err error
-		if e.Taps, err = arch.ParseTaps(text); err != nil {
+		if e.Taps, err = arch.ParseTaps(text); err == nil {
+			err = arch.CheckEagle3Taps(e.Taps)
+		}
+		if err != nil {
 			return fail("taps is %q: %w", text, err)
 		}
 	}
@@ -63,9 +80,21 @@ func ParseNetwork(text string) (Network, error) {
 // Eagle3 reports whether it is an EAGLE-3 head.
 func (n *Network) Eagle3() bool { return n.eagle3.On }
 
-// Spec returns the specification of a one-layer head for a target. stored are the taps of the data,
+// Spec returns the specification of a head of so many layers for a target. stored are the taps of the data,
 // nil if they have none.
-func (n *Network) Spec(target *arch.Spec, draftVocab int, fcBias bool, stored []int) (*arch.Spec, error) {
+func (n *Network) Spec(target *arch.Spec, layers, draftVocab int, fcBias bool, stored []int) (*arch.Spec, error) {
+	if n.block.On {
+		return n.blockSpec(target, layers, draftVocab, fcBias, stored)
+	}
+	s, err := n.eagle(target, draftVocab, fcBias, stored)
+	if err == nil {
+		s.Layers = layers
+	}
+	return s, err
+}
+
+// eagle is Spec of a head of EAGLE's kind, with one layer.
+func (n *Network) eagle(target *arch.Spec, draftVocab int, fcBias bool, stored []int) (*arch.Spec, error) {
 	if !n.eagle3.On {
 		s := target.DraftFor(fcBias)
 		s.DraftVocab = draftVocab
@@ -86,17 +115,21 @@ func (n *Network) Spec(target *arch.Spec, draftVocab int, fcBias bool, stored []
 	return s, nil
 }
 
-// NetworkOf returns a specification that ParseNetwork reads as the network of a head: of an EAGLE-3
-// head with the taps at.
+// NetworkOf returns a specification that ParseNetwork reads as the network of a head: of an EAGLE-3 or
+// block head with the taps at.
 func NetworkOf(s *arch.Spec, at []int) string {
-	if !s.Eagle3.On {
-		return ""
-	}
 	var words []string
 	for _, b := range at {
 		words = append(words, strconv.Itoa(b))
 	}
-	text := "eagle3:taps=" + strings.Join(words, "+")
+	taps := "taps=" + strings.Join(words, "+")
+	switch {
+	case s.Block.On:
+		return blockNetwork(&s.Block, taps)
+	case !s.Eagle3.On:
+		return ""
+	}
+	text := "eagle3:" + taps
 	for _, f := range []struct {
 		name string
 		on   bool

@@ -36,6 +36,16 @@ func Lookup(ctx context.Context, q compute.Queue, table *Tensor, ids []int32) ([
 	return t.Data, q.Sync(ctx)
 }
 
+// Beside returns the host's copies of two matrices side by side.
+func Beside(a, b *Tensor) *Tensor {
+	n, wa, wb := a.Shape[0], a.Shape[1], b.Shape[1]
+	t := &Tensor{Name: a.Name, Shape: []int{n, wa + wb}, Data: make([]float32, 0, n*(wa+wb))}
+	for r := range n {
+		t.Data = append(append(t.Data, a.Data[r*wa:][:wa]...), b.Data[r*wb:][:wb]...)
+	}
+	return t
+}
+
 // Detach makes b, which Bytes returned elsewhere, all that is left of tensors whose device does not answer any more.
 func Detach(ts []*Tensor, b []byte) error {
 	n := 0

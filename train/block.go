@@ -1,0 +1,54 @@
+package train
+
+import (
+	"errors"
+	"fmt"
+
+	"talf/train/internal/batch"
+	"talf/train/internal/gg"
+	"talf/train/loss"
+)
+
+// labelling returns what losses need to know.
+func (h *headTask) labelling() loss.Labelling {
+	l := batch.Labelling(h.meta, h.vocab)
+	if h.spec.Block.On {
+		l.Drafts = h.spec.Block.Drafts()
+	}
+	return l
+}
+
+// blocks returns how many blocks are drawn in so many positions that count; 0: the head has none.
+func (h *headTask) blocks(counted int) int {
+	if !h.spec.Block.On {
+		return 0
+	}
+	return batch.Blocks(counted, h.spec.Block.Size)
+}
+
+// checkBlock refuses losses that do not fit a block head.
+func (h *headTask) checkBlock(plan loss.Plan) error {
+	b := &h.spec.Block
+	switch {
+	case plan.Regress != 0:
+		return errors.New("a block head predicts no features: want w_reg=0")
+	case plan.Text && !plan.Once:
+		return errors.New("its passes feed a head its own features, which a block head does not read")
+	case plan.Temp != 1 && b.Markov != "":
+		return fmt.Errorf("temp=%v is for heads without a Markov head: want 1", plan.Temp)
+	case plan.Path && b.Markov != "":
+		return errors.New("path=on is for heads without a Markov head, which knows the token before already")
+	case plan.Path && !b.CausalIn(0):
+		return errors.New("path=on is for causal block heads: tokens would see those below them")
+	}
+	return nil
+}
+
+// plainLMHead returns the rows of the target's LM head that a Markov head adds to, in float32.
+func (h *headTask) plainLMHead() (*gg.Tensor, error) {
+	f, err := h.hostLMHead()
+	if err != nil {
+		return nil, err
+	}
+	return gg.NewTensor(h.queue, "lm_head", f, len(f)/h.spec.Hidden, h.spec.Hidden)
+}

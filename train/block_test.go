@@ -1,0 +1,128 @@
+package train
+
+import (
+	"bytes"
+	"context"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"talf/checkpoints"
+	"talf/data"
+	"talf/model/head"
+	"talf/train/mix"
+)
+
+// tinyBlocks are networks for the tiny target and losses that train them.
+var tinyBlocks = []struct{ network, loss, second string }{
+	{"block:size=4,taps=0+1", "dflash:gamma=2", "talf:reach=target"},
+	{"block:size=4,taps=1,causal=on", "dflash:labels=tail,gamma=0", "talf:path=on"},
+	{"block:size=3,taps=0+1,shift=on,markov=vanilla,rank=6,confidence=on", "dspark", "eal"},
+	{"block:size=3,taps=0+1,shift=on,markov=gated,rank=6,confidence=on", "talf", "tv"},
+	{"block:size=4,taps=1+0,markov=vanilla,rank=5", "dpace", "lk"},
+}
+
+// Every kind of block head is trained along the text and over trees, by all of its losses: a run that was
+// interrupted and resumed ends in the same bytes, and its checkpoint is read as the same head.
+func TestTrainingABlockHeadResumesExactly(t *testing.T) {
+	dev := device(t, 2)
+	target := tinyTarget(t, dev)
+	set := tinyData(t, target, 24, data.None)
+	for _, c := range tinyBlocks {
+		t.Run(c.network, func(t *testing.T) {
+			cfg := tinyConfig()
+			cfg.Network, cfg.Layers = c.network, 2
+			cfg.Stages = []Stage{{Loss: c.loss, Steps: 4, LR: 3e-3, Warmup: 1}, {Loss: c.second, Steps: 3, LR: 1e-3}}
+			cfg.EvalEvery, cfg.SaveEvery = 2, 1
+			job := func(dir string) HeadJob {
+				return HeadJob{Target: target, Data: mix.Only(set), Out: dir, Vocab: everySecond()}
+			}
+			whole, parts := filepath.Join(t.TempDir(), "whole"), filepath.Join(t.TempDir(), "parts")
+			want, err := Head(context.Background(), cfg, job(whole))
+			if err != nil {
+				t.Fatal(err)
+			}
+			for stop := 1; ; stop += 2 {
+				ctx, cancel := context.WithCancel(context.Background())
+				j := job(parts)
+				j.Report = func(p Progress) {
+					if p.Step == stop {
+						cancel()
+					}
+				}
+				res, err := Head(ctx, cfg, j)
+				cancel()
+				if err == nil {
+					if !res.Done || res.Step != want.Step {
+						t.Fatalf("ended at step %d", res.Step)
+					}
+					break
+				}
+				if ctx.Err() == nil {
+					t.Fatal(err)
+				}
+			}
+			for _, name := range []string{"model.safetensors", "config.json", "optimizer.safetensors"} {
+				a, err := os.ReadFile(filepath.Join(want.Dir, name))
+				if err != nil {
+					t.Fatal(err)
+				}
+				b, err := os.ReadFile(filepath.Join(parts, filepath.Base(want.Dir), name))
+				if err != nil {
+					t.Fatal(err)
+				}
+				if !bytes.Equal(a, b) {
+					t.Errorf("%s differs", name)
+				}
+			}
+			h, err := checkpoints.LoadHead(whole, target, head.Default())
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer h.Close()
+			s := h.Spec()
+			if got := s.Block; !got.On || strings.Contains(c.network, "markov") != (got.Markov != "") || len(got.Taps) == 0 {
+				t.Errorf("the checkpoint is read as %+v", got)
+			}
+			// Another run may start from it, whose network is the head's.
+			cfg.Network, cfg.Layers, cfg.Stages = "block", 1, cfg.Stages[1:]
+			from := job(t.TempDir())
+			from.Init, from.Vocab = whole, nil
+			if _, err := Head(context.Background(), cfg, from); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+}
+
+// What does not fit a block head is refused before any work is done.
+func TestWhatDoesNotFitABlockHeadIsRefused(t *testing.T) {
+	dev := device(t, 1)
+	target := tinyTarget(t, dev)
+	set := tinyData(t, target, 8, data.None)
+	for _, c := range []struct{ network, loss, want string }{
+		{"eagle", "dflash", "it is for block heads"},
+		{"block:size=4,taps=0", "eagle", "predicts no features"},
+		{"block:size=4,taps=0", "hass:w_reg=0,top=2", "its own features"},
+		{"block:size=4,taps=0", "talf:path=on", "path=on is for causal block heads"},
+		{"block:size=4,taps=0,causal=on,markov=vanilla,rank=2", "talf:path=on", "path=on is for heads without a Markov head"},
+		{"block:size=2,taps=0", "talf:levels=2", "a block has 1"},
+		{"block:size=4,taps=2", "dflash", "want one before the last"},
+		{"block:size=4", "dflash", "want one before the last"},
+		{"block:size=4,taps=0,rank=3", "dflash", "rank is of a Markov head"},
+		{"block:size=4,taps=0,mask=40", "dflash", "mask_token_id is 40"},
+	} {
+		cfg := tinyConfig()
+		cfg.Network, cfg.Loss = c.network, c.loss
+		_, err := Head(context.Background(), cfg, HeadJob{Target: target, Data: mix.Only(set), Out: t.TempDir()})
+		if err == nil || !strings.Contains(err.Error(), c.want) {
+			t.Errorf("%s with %s: %v, want %q", c.network, c.loss, err, c.want)
+		}
+	}
+	cfg := tinyConfig()
+	cfg.Network, cfg.Loss, cfg.FCBias = "block:size=4,taps=0", "dflash", true
+	if _, err := Head(context.Background(), cfg, HeadJob{Target: target, Data: mix.Only(set), Out: t.TempDir()}); err == nil || !strings.Contains(err.Error(), "fc has no bias") {
+		t.Errorf("with a bias: %v", err)
+	}
+}

@@ -1,0 +1,92 @@
+package net
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+
+	"talf/internal/spec"
+	"talf/model/arch"
+)
+
+// blockParams are the parameters of the network "block".
+func blockParams() []spec.Param {
+	return []spec.Param{
+		spec.Int("size", 8, 2, 64, "rows of a block"),
+		spec.Text("taps", "", "the layers before which the target's states are read, such as 2+8+13 (left out: those of the data, or DFlash's)"),
+		spec.Choice("shift", "which token a row predicts: the one at its place (off, as DFlash and JetSpec) or the one after it (on, as DSpark)", "off", "on"),
+		spec.Switch("causal", false, "a row sees only the rows before it (JetSpec)"),
+		spec.Choice("markov", "what logits take from the token before: none, vanilla (a product of rank) or gated (DSpark)", "none", string(arch.VanillaMarkov), string(arch.GatedMarkov)),
+		spec.Int("rank", 256, 1, 1<<16, "elements of a token's embedding in the Markov head"),
+		spec.Switch("confidence", false, "an estimate of how likely each token is accepted (DSpark)"),
+		spec.Int("mask", -1, -1, 1<<24, "the token whose embedding stands for those to predict (-1: the last of the target's)"),
+	}
+}
+
+// readBlock sets b to the values of the parameters.
+func readBlock(b *arch.Block, v spec.Values) (err error) {
+	b.Size, b.Mask, b.Shift = v.Int("size"), int32(v.Int("mask")), v.Text("shift") == "on"
+	if v.On("causal") {
+		b.Causal = []bool{true} // of all layers, once their number is known
+	}
+	if m := v.Text("markov"); m != "none" {
+		b.Markov, b.Rank = arch.Markov(m), v.Int("rank")
+	} else if v.Given("rank") {
+		return errors.New("rank is of a Markov head: want markov=vanilla or gated")
+	}
+	if b.Confidence = v.On("confidence"); b.Confidence {
+		b.ConfidenceMarkov = b.Markov != ""
+	}
+	if text := v.Text("taps"); text != "" {
+		if b.Taps, err = arch.ParseTaps(text); err != nil {
+			return fmt.Errorf("taps is %q: %w", text, err)
+		}
+	}
+	return nil
+}
+
+// blockSpec is Spec of a block head.
+func (n *Network) blockSpec(target *arch.Spec, layers, draftVocab int, fcBias bool, stored []int) (*arch.Spec, error) {
+	if fcBias {
+		return nil, errors.New("network block: its fc has no bias")
+	}
+	b := n.block
+	if b.Mask < 0 {
+		b.Mask = int32(target.Vocab - 1)
+	}
+	if b.Causal != nil {
+		b.Causal = slices.Repeat(b.Causal, layers)
+	}
+	if b.Taps == nil {
+		b.Taps = stored
+	}
+	if b.Taps == nil {
+		var err error
+		if b.Taps, err = arch.DefaultBlockTaps(target.Layers, layers); err != nil {
+			return nil, fmt.Errorf("network block: %w", err)
+		}
+	}
+	s := target.BlockFor(b, layers, draftVocab)
+	if err := s.Validate(); err != nil {
+		return nil, fmt.Errorf("network block: %w", err)
+	}
+	return s, nil
+}
+
+// blockNetwork is NetworkOf of a block head.
+func blockNetwork(b *arch.Block, taps string) string {
+	text := fmt.Sprintf("block:size=%d,%s,mask=%d", b.Size, taps, b.Mask)
+	if b.Shift {
+		text += ",shift=on"
+	}
+	if b.Causal != nil {
+		text += ",causal=on"
+	}
+	if b.Markov != "" {
+		text += fmt.Sprintf(",markov=%s,rank=%d", b.Markov, b.Rank)
+	}
+	if b.Confidence {
+		text += ",confidence=on"
+	}
+	return text
+}
