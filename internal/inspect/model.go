@@ -58,6 +58,7 @@ type Model struct {
 	Types      string   `json:"types"`                      // of the weights, sorted and separated by spaces
 	DraftVocab int      `json:"draft_vocabulary,omitempty"` // tokens that a head predicts; 0: all
 	Eagle3     *Eagle3  `json:"eagle3,omitempty"`
+	Block      *Block   `json:"block,omitempty"`
 	MTP        bool     `json:"mtp,omitempty"`  // the files hold a multi-token prediction module
 	GGUF       bool     `json:"gguf,omitempty"` // whether it is a GGUF file
 	// Rounded are the matrices of a GGUF file whose values the type q8 rounds.
@@ -113,7 +114,7 @@ func OpenModel(dir string) (*Model, error) {
 	if m.Kind == "head" {
 		s.Adopt(func(name string) bool { _, ok := set.Tensor(name); return ok })
 		_, embed := set.Tensor(s.Weight(arch.Embed, 0))
-		m.Eagle3 = eagle3(s, embed)
+		m.Eagle3, m.Block = eagle3(s, embed), block(s)
 	}
 	m.KVHeads, m.HeadDim, m.FFN, m.Positions, m.Tied = s.KVHeads, s.HeadDim, s.FFN, s.MaxPos, s.Tied
 	m.KVElements, m.Latent = s.KVElements(), s.Latent.KVRank
@@ -192,6 +193,9 @@ func (m *Model) String() string {
 	}
 	if m.Eagle3 != nil {
 		m.Eagle3.print(&p)
+	}
+	if m.Block != nil {
+		m.Block.print(&p)
 	}
 	if m.MTP {
 		p.printf("drafts        with its own multi-token prediction module: --head mtp\n")
