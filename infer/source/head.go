@@ -11,7 +11,6 @@ import (
 	"talf/infer/prefix"
 	"talf/model"
 	"talf/model/head"
-	"talf/model/identity"
 	"talf/tree"
 )
 
@@ -27,44 +26,32 @@ import (
 // The rows of a head with a draft vocabulary are indexed by the target's ids: tokens outside
 // the draft vocabulary are never among the likeliest, and their logits are −∞.
 type Head struct {
-	m    *head.Head
+	pasts
 	open map[infer.SeqID]*headSeq
-	kept *prefix.Cache[*Past] // closed sequences, by the tokens up to their last position's
-	held int                  // positions of kept sequences that have not run
-	most int                  // positions of these that may
 
 	segs  []model.Segment
 	heads []*headSeq // of segs
 	asked []int      // ask of each segment, -1 for none
 	segOf []int      // segment of each ask, -1 for none
-	feats []model.Feature
 	spare []*headSeq // for their memory, which retire bounds
 
 	answer answers
 	ahead  pace
 }
 
+// In a headSeq, tokens[i+1] belongs to position i. If no true feature is left, row 0 of store is that of the last
+// position that has run, if last is set: a round that is started again runs it once more.
 type headSeq struct {
-	seq    *model.Seq
+	text
 	branch *model.Branch // of drafted nodes
-	of     prefix.Owner
-	tokens []int32 // the root last; tokens[i+1] belongs to position i
-
-	// True features: rows [0,feats) of store, the last of them for the positions that have not
-	// run. If none is left, row 0 is that of the last position that has, if last is set: a
-	// round that is started again runs it once more.
-	store *model.Store
-	feats int
-	last  bool
-	known int // positions that have run or have a feature here
-	chain tree.Tree
-	path  []int
+	last   bool
+	chain  tree.Tree
+	path   []int
 
 	// f̂ of the nodes that ran, by node.
 	fhat *model.Store
 	feat []model.Feature // input features of a segment
 	mute bool            // this round's tree exceeds the head's positions
-	dead bool            // and so do the sequence's own tokens
 
 	ahead leveller
 }
@@ -72,36 +59,10 @@ type headSeq struct {
 // NewHead returns a source over h that keeps the KV store of up to prefixes closed sequences. h
 // stays the caller's.
 func NewHead(h *head.Head, prefixes int) *Head {
-	src := &Head{m: h, most: mostWaiting(h.Spec()), open: map[infer.SeqID]*headSeq{}}
-	src.kept = src.keptOf(prefixes)
+	src := &Head{open: map[infer.SeqID]*headSeq{}}
+	src.init(h, prefixes)
 	return src
 }
-
-// Identity identifies the head.
-func (h *Head) Identity() (f *identity.Function, tokenizer string, err error) {
-	if err = h.m.Identify(); err != nil {
-		return nil, "", err
-	}
-	return h.m.Function(), "", nil
-}
-
-// ReleaseKV gives the memory that the head's pool does not use back to the system.
-func (h *Head) ReleaseKV() { h.m.ReleaseKV() }
-
-// Prefixes returns the kept sequences, for the caller to bound or evict.
-func (h *Head) Prefixes() *prefix.Cache[*Past] { return h.kept }
-
-// Match returns how many positions of prompt a kept sequence has. A position's feature comes
-// from the target, so the position of the last prompt token is always run.
-func (h *Head) Match(prompt []int32) int { return h.MatchOf(prefix.Owner{}, prompt) }
-
-// MatchOf is Match for an owner.
-func (h *Head) MatchOf(of prefix.Owner, prompt []int32) int {
-	return positions(h.kept.MatchOf(of, prompt), prompt)
-}
-
-// positions returns how many positions of prompt correspond to n shared tokens.
-func positions(n int, prompt []int32) int { return max(0, min(n-1, len(prompt)-2)) }
 
 // Open starts a sequence.
 func (h *Head) Open(id infer.SeqID, prompt []int32, keep int) error {
@@ -114,21 +75,8 @@ func (h *Head) OpenOf(id infer.SeqID, of prefix.Owner, prompt []int32, keep int)
 	if n := len(h.spare); n > 0 {
 		s, h.spare = h.spare[n-1], h.spare[:n-1]
 	}
-	*s = headSeq{
-		of:     of,
-		tokens: append(s.tokens[:0], prompt[:keep+1]...), store: s.store, fhat: s.fhat,
-		chain: s.chain, path: s.path, feat: s.feat, ahead: s.ahead,
-	}
-	if keep == 0 {
-		s.seq = h.m.NewSeq()
-		h.open[id] = s
-		return nil
-	}
-	k, n := h.kept.FindOf(of, prompt)
-	if n = positions(n, prompt); keep > n {
-		return fmt.Errorf("source: open with %d kept positions, %d are there", keep, n)
-	}
-	if err := h.inherit(s, k, keep); err != nil {
+	*s = headSeq{text: s.text, fhat: s.fhat, chain: s.chain, path: s.path, feat: s.feat, ahead: s.ahead}
+	if err := h.begin(&s.text, of, prompt, keep); err != nil {
 		return err
 	}
 	h.open[id] = s
@@ -143,7 +91,7 @@ func (h *Head) Close(id infer.SeqID) {
 	}
 	delete(h.open, id)
 	s.drop()
-	h.keep(s)
+	h.keep(&s.text)
 	s.seq = nil
 	h.retire(s)
 }
@@ -160,15 +108,21 @@ func (h *Head) retire(s *headSeq) {
 	if len(h.spare) == mostSpare {
 		return
 	}
-	for _, st := range []**model.Store{&s.store, &s.fhat} {
-		if *st != nil && (*st).Rows() > spareRows {
-			*st = nil
-		}
+	s.shrink()
+	if s.fhat != nil && s.fhat.Rows() > spareRows {
+		s.fhat = nil
+	}
+	h.spare = append(h.spare, s)
+}
+
+// shrink gives up memory that few sequences need.
+func (s *text) shrink() {
+	if s.store != nil && s.store.Rows() > spareRows {
+		s.store = nil
 	}
 	if cap(s.tokens) > 4*spareRows {
 		s.tokens = nil
 	}
-	h.spare = append(h.spare, s)
 }
 
 func (s *headSeq) drop() {
@@ -178,9 +132,6 @@ func (s *headSeq) drop() {
 	}
 }
 
-// pending returns the number of true positions that have not run.
-func (s *headSeq) pending() int { return len(s.tokens) - 1 - s.seq.Len() }
-
 // Commit takes the kept tokens and the target's hidden states, which it copies so that a pass
 // that fails can be run again.
 func (h *Head) Commit(id infer.SeqID, p infer.Proposal, v infer.Verdict, sc infer.Scores) error {
@@ -189,33 +140,16 @@ func (h *Head) Commit(id infer.SeqID, p infer.Proposal, v infer.Verdict, sc infe
 		return fmt.Errorf("source: sequence %d is not open", id)
 	}
 	s.drop()
-	if s.pending() == 0 {
-		s.feats, s.last = 0, false
+	s.last = s.last && s.pending() > 0
+	return h.take(&s.text, p, v, sc)
+}
+
+// Backlog returns how many committed tokens of a sequence have not run. They do with its next ask.
+func (h *Head) Backlog(id infer.SeqID) int {
+	if s := h.open[id]; s != nil && !s.dead {
+		return s.pending()
 	}
-	h.feats = h.feats[:0]
-	for i, n := range v.Path {
-		f := sc.Hidden(n)
-		if !h.m.Reads(f) {
-			return fmt.Errorf("source: the target does not give what the head reads of its hidden states at node %d", n)
-		}
-		h.feats = append(h.feats, f)
-		if i > 0 {
-			s.tokens = append(s.tokens, p.Tree.Token(n))
-		}
-	}
-	s.tokens = append(s.tokens, v.Next)
-	if s.dead = s.dead || len(s.tokens)-2 >= h.m.Spec().MaxPos; s.dead {
-		return nil
-	}
-	if err := fit(&s.store, h.m.NewInputStore, s.feats, s.feats+len(h.feats)); err != nil {
-		return err
-	}
-	if err := s.store.Put(s.feats, h.feats...); err != nil {
-		return err
-	}
-	s.feats += len(h.feats)
-	s.known = len(s.tokens) - 1
-	return nil
+	return 0
 }
 
 // fit grows a store to n rows and keeps the first used ones.
