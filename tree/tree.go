@@ -151,4 +151,7 @@ type Row struct {
 	// Logits is the whole row [vocab] if the caller asked for it, to draw children at
 	// random. Searches do not read it.
 	Logits []float32
+	// Accept is the draft model's own estimate of the probability that a token drafted after the node is accepted if the
+	// node is; 0: it has none.
+	Accept float32
 }

@@ -18,7 +18,14 @@ func Draw() spec.Param {
 
 // Shaped makes drafters of trees of one shape. At temperature 0 nothing is drawn: its ways to
 // choose children are all top.
-func Shaped(s shape.Shape, v spec.Values, e Env) (Maker, error) {
+func Shaped(s shape.Shape, v spec.Values, e Env) (Maker, error) { return shapedOf(s, 0, v, e) }
+
+// Sure is Shaped with the parameter sure: nodes have no children where the draft model's own estimate that one is accepted is lower.
+func Sure(s shape.Shape, v spec.Values, e Env) (Maker, error) {
+	return shapedOf(s, v.Float("sure"), v, e)
+}
+
+func shapedOf(s shape.Shape, sure float64, v spec.Values, e Env) (Maker, error) {
 	draw := []infer.Choice{infer.Chosen, infer.Distinct, infer.Repeated}[v.Choice("draw")]
 	at := func(temperature float64) Maker {
 		d, env := draw, e
@@ -26,7 +33,7 @@ func Shaped(s shape.Shape, v spec.Values, e Env) (Maker, error) {
 			d = infer.Chosen
 		}
 		return Maker{
-			New:  func() infer.Drafter { return newShaped(s, d, env) },
+			New:  func() infer.Drafter { return newShaped(s, sure, d, env) },
 			Draw: d, Chain: s.Chain(), Files: v.Files(),
 		}
 	}
@@ -45,6 +52,7 @@ type shaped struct {
 	draw  infer.Choice
 	vocab int
 	temp  float64
+	sure  float64
 	prob  func(n int) infer.Dist
 
 	work   tree.Tree
@@ -71,8 +79,8 @@ type drawn struct {
 // A node is a node of the tree, its slot, and its parent's node of the work tree.
 type node struct{ node, slot, above int }
 
-func newShaped(s shape.Shape, d infer.Choice, e Env) *shaped {
-	x := &shaped{shape: s, draw: d, vocab: e.Vocab, temp: e.Temperature}
+func newShaped(s shape.Shape, sure float64, d infer.Choice, e Env) *shaped {
+	x := &shaped{shape: s, sure: sure, draw: d, vocab: e.Vocab, temp: e.Temperature}
 	x.prob = func(n int) infer.Dist { return x.rows[x.row[n]].probabilities() }
 	return x
 }
@@ -124,8 +132,12 @@ func (s *shaped) Grow(p *infer.Proposal, rows []infer.Row, c infer.Chance) ([]in
 	return s.ask, nil
 }
 
-// place gives asked node w its children. Their number is fixed before they are drawn.
+// place gives asked node w its children. Their number is fixed before they are drawn: the estimate that may end a path is of what
+// comes before them.
 func (s *shaped) place(p *infer.Proposal, w int, r *infer.Row, c infer.Chance) {
+	if r.Accept > 0 && float64(r.Accept) < s.sure {
+		return
+	}
 	at := s.asked[w]
 	slots := s.shape[s.shape[at.slot].First:][:s.shape[at.slot].Kids]
 	slots = slots[:min(len(slots), p.MaxNodes-p.Tree.Len())]

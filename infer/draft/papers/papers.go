@@ -8,7 +8,7 @@ import "talf/infer/draft/method"
 // Methods lists them, by what they need.
 func Methods() []method.Method {
 	all := []method.Method{
-		linearMethod(), fixedMethod(), sequoiaMethod(), // a draft model
+		linearMethod(), fixedMethod(), sequoiaMethod(), jetspecMethod(), // a draft model
 		lookaheadMethod(), recycleMethod(), isotropicMethod(), restMethod(), // none
 	}
 	for i := range all {
