@@ -17,6 +17,7 @@ import (
 	"talf/infer/source"
 	"talf/infer/verify"
 	"talf/model"
+	"talf/model/arch"
 	"talf/model/head"
 	"talf/model/modeltest"
 	"talf/model/sample"
@@ -24,6 +25,32 @@ import (
 
 // pooled returns a target and a head whose KV pools have so many blocks, 0 for no bound.
 func pooled(t testing.TB, targetBlocks, headBlocks int) nets {
+	t.Helper()
+	return pooledWith(t, targetBlocks, headBlocks, func(s *arch.Spec) *arch.Spec { return s.DraftFor(true) })
+}
+
+// pooledBlock is pooled with a block drafter that has a state for each path.
+func pooledBlock(t testing.TB, targetBlocks, headBlocks int) nets {
+	t.Helper()
+	return pooledWith(t, targetBlocks, headBlocks, func(s *arch.Spec) *arch.Spec {
+		return s.BlockFor(arch.Block{Size: 5, Taps: []int{1, 0}, Mask: 3, Shift: true, Markov: arch.RNNMarkov, Rank: 6, Confidence: true}, 2, 0)
+	})
+}
+
+// kinds runs a test with the heads of each kind.
+func kinds(t *testing.T, f func(t *testing.T, pooled func(t testing.TB, targetBlocks, headBlocks int) nets)) {
+	t.Run("EAGLE", func(t *testing.T) { f(t, pooled) })
+	t.Run("block", func(t *testing.T) { f(t, pooledBlock) })
+}
+
+func (n nets) source(keep int) source.Keeper {
+	if n.head.Spec().Block.On {
+		return source.NewBlock(n.head, keep)
+	}
+	return source.NewHead(n.head, keep)
+}
+
+func pooledWith(t testing.TB, targetBlocks, headBlocks int, of func(*arch.Spec) *arch.Spec) nets {
 	t.Helper()
 	dev, err := cpu.New(cpu.Config{Class: cpu.Default().Class, Threads: 1})
 	if err != nil {
@@ -39,7 +66,7 @@ func pooled(t testing.TB, targetBlocks, headBlocks int) nets {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { m.Close() })
-	spec := m.Spec().DraftFor(true)
+	spec := of(m.Spec())
 	ho := head.Default()
 	ho.Model.KVBlocks = headBlocks
 	h, err := head.FromTensors(spec, m, ho, modeltest.Tensors(spec, false, 3)...)
@@ -122,7 +149,7 @@ func outcomes(t testing.TB, free nets, jobs []*job) (out []*infer.Sequence) {
 	t.Helper()
 	for _, j := range jobs {
 		e := &infer.Engine{Target: infer.NewTarget(free.target, 0), Config: infer.Config{PrefillChunk: 256, MaxNodes: 64}}
-		s, err := e.Generate(t.Context(), j.request(t, source.NewHead(free.head, 0)))
+		s, err := e.Generate(t.Context(), j.request(t, free.source(0)))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -147,6 +174,10 @@ func openAll(t testing.TB, e *infer.Engine, jobs []*job, src infer.Source) (seqs
 // and with any number of rows in a pass, emit what they emit undisturbed: also where drafts are
 // drawn at random.
 func TestPreemptedSequencesGoOnAsIfNothingHadHappened(t *testing.T) {
+	kinds(t, preemptedSequencesGoOnAsIfNothingHadHappened)
+}
+
+func preemptedSequencesGoOnAsIfNothingHadHappened(t *testing.T, pooled func(t testing.TB, targetBlocks, headBlocks int) nets) {
 	n, free := pooled(t, 0, 0), pooled(t, 0, 0)
 	preempted := 0
 	rapid.Check(t, func(r *rapid.T) {
@@ -157,7 +188,7 @@ func TestPreemptedSequencesGoOnAsIfNothingHadHappened(t *testing.T) {
 		}
 		want := outcomes(t, free, jobs)
 		keep := rng.IntN(3)
-		target, src := infer.NewTarget(n.target, keep), source.NewHead(n.head, keep)
+		target, src := infer.NewTarget(n.target, keep), n.source(keep)
 		e := &infer.Engine{
 			Target: target,
 			Config: infer.Config{PrefillChunk: 1 + rng.IntN(40), MaxNodes: 64, PassRows: rng.IntN(3) * 10},
@@ -202,7 +233,9 @@ func TestPreemptedSequencesGoOnAsIfNothingHadHappened(t *testing.T) {
 
 // A pool that has just enough blocks for the largest request decodes any number of them at once:
 // all end, with the output of a pool without bound.
-func TestAPoolForOneServesMany(t *testing.T) {
+func TestAPoolForOneServesMany(t *testing.T) { kinds(t, aPoolForOneServesMany) }
+
+func aPoolForOneServesMany(t *testing.T, pooled func(t testing.TB, targetBlocks, headBlocks int) nets) {
 	free := pooled(t, 0, 0)
 	trials := 40
 	if testing.Short() {
@@ -227,7 +260,7 @@ func TestAPoolForOneServesMany(t *testing.T) {
 		n := pooled(t, blocks, headBlocks)
 		keep := trial % 3
 		e := &infer.Engine{Target: asked{infer.NewTarget(n.target, keep), t}, Config: infer.Config{PrefillChunk: 1 + rng.IntN(100), MaxNodes: 64, PassRows: rng.IntN(2) * 20}}
-		seqs := openAll(t, e, jobs, source.NewHead(n.head, keep))
+		seqs := openAll(t, e, jobs, n.source(keep))
 		for steps := 0; !allDone(seqs); steps++ {
 			before := seqs[0].Stats().Tokens - seqs[0].Pending()
 			if err := e.Step(t.Context(), seqs); err != nil {
@@ -274,7 +307,9 @@ func TestAPoolTooSmallForDrawnTrees(t *testing.T) {
 
 // Where drafts are drawn at random, too, a text depends on its seed alone, and not on the pools and on who else is served, as long
 // as the pools can hold it and its trees.
-func TestDrawnDraftsDependOnNoPool(t *testing.T) {
+func TestDrawnDraftsDependOnNoPool(t *testing.T) { kinds(t, drawnDraftsDependOnNoPool) }
+
+func drawnDraftsDependOnNoPool(t *testing.T, pooled func(t testing.TB, targetBlocks, headBlocks int) nets) {
 	free := pooled(t, 0, 0)
 	trials := 40
 	enough := trials
@@ -297,7 +332,7 @@ func TestDrawnDraftsDependOnNoPool(t *testing.T) {
 		n := pooled(t, [3]int{0, blocks, blocks}[trial%3], [3]int{blocks, 0, blocks}[trial%3])
 		keep := trial % 2
 		e := &infer.Engine{Target: asked{infer.NewTarget(n.target, keep), t}, Config: infer.Config{PrefillChunk: 1 + rng.IntN(100), MaxNodes: 64, PassRows: rng.IntN(2) * 20}}
-		seqs := openAll(t, e, jobs, source.NewHead(n.head, keep))
+		seqs := openAll(t, e, jobs, n.source(keep))
 		for step := 0; !allDone(seqs); step++ {
 			if step == 10000 {
 				t.Fatalf("trial %d does not end", trial)

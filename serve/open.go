@@ -50,7 +50,7 @@ func Open(p Parts) (*Running, error) {
 		p.Server.Names = []string{filepath.Base(path)}
 	}
 	target := infer.NewTarget(p.Model, p.Cached)
-	if h, ok := p.Source.(*source.Head); ok {
+	if h, ok := p.Source.(source.Keeper); ok {
 		prefix.Pair(target.Prefixes(), h.Prefixes())
 	}
 	l, err := loop.New(&infer.Engine{Target: target, Config: infer.Default()}, p.Loop)

@@ -76,7 +76,7 @@ func New(c Config) (*Decoder, error) {
 	if err := d.open(); err != nil {
 		return nil, err
 	}
-	if h, ok := d.source.(*source.Head); ok {
+	if h, ok := d.source.(source.Keeper); ok {
 		prefix.Pair(target.Prefixes(), h.Prefixes())
 	}
 	return d, nil

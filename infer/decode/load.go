@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
+	"errors"
 	"fmt"
 	"io"
 	"runtime/debug"
@@ -97,14 +98,13 @@ const MTPHead = "mtp"
 
 // LoadHead loads a draft head for m from a checkpoint, from any EAGLE directory or, if path is MTPHead,
 // from m's own files. With force, the head may have been trained for another target. warn, if not nil,
-// is told what could not be checked, and of a head that is broken.
+// is told what could not be checked, and of a head that is broken. A block drafter is refused: it runs along no text.
 func LoadHead(path string, m *model.Model, force bool, warn func(string)) (*head.Head, error) {
 	h, err := loadHead(path, m, force, warn)
-	if err != nil {
-		return nil, err
+	if err == nil && h.Spec().Block.On {
+		return nil, errors.Join(fmt.Errorf("head: %s is a block drafter, which only drafts: want a head of EAGLE's kind", path), h.Close())
 	}
-	warnOf(h.Flaw(), path, warn)
-	return h, nil
+	return h, err
 }
 
 // warnOf tells of a head's weight that is not finite.
@@ -125,6 +125,7 @@ func loadHead(path string, m *model.Model, force bool, warn func(string)) (*head
 		if err != nil {
 			return nil, fmt.Errorf("head: %w", err)
 		}
+		warnOf(h.Flaw(), path, warn)
 		return h, nil
 	}
 	if medusa.Is(path) {
@@ -134,16 +135,17 @@ func loadHead(path string, m *model.Model, force bool, warn func(string)) (*head
 		return nil, err
 	}
 	h, err := checkpoints.LoadHead(path, m, opt)
-	if err != nil {
-		if kind, _ := KindOf(path); kind == LanguageModel {
-			return nil, hint.Errorf("give it as {draft}", "head: %s is a language model, not a draft head", path)
-		}
-		return nil, fmt.Errorf("head: %w", err)
+	if err == nil {
+		warnOf(h.Flaw(), path, warn)
+		return h, nil
 	}
-	return h, nil
+	if kind, _ := KindOf(path); kind == LanguageModel {
+		return nil, hint.Errorf("give it as {draft}", "head: %s is a language model, not a draft head", path)
+	}
+	return nil, fmt.Errorf("head: %w", err)
 }
 
-// HeadSource loads a draft head, or Medusa heads, as a source that keeps the last keep sequences.
+// HeadSource loads a draft head, a block drafter or Medusa heads as a source that keeps the last keep sequences.
 func HeadSource(path string, m *model.Model, force bool, warn func(string), keep int) (infer.Source, io.Closer, error) {
 	if medusa.Is(path) {
 		h, err := medusa.Load(path, m)
@@ -153,9 +155,12 @@ func HeadSource(path string, m *model.Model, force bool, warn func(string), keep
 		warnOf(h.Flaw(), path, warn)
 		return source.NewMedusa(h), h, nil
 	}
-	h, err := LoadHead(path, m, force, warn)
+	h, err := loadHead(path, m, force, warn)
 	if err != nil {
 		return nil, nil, err
+	}
+	if h.Spec().Block.On {
+		return source.NewBlock(h, keep), h, nil
 	}
 	return source.NewHead(h, keep), h, nil
 }

@@ -41,7 +41,7 @@ type Rig struct {
 	decoder *decode.Decoder
 	names   []string        // of the heads
 	heads   []*head.Head    // among the draft models
-	blind   []string        // names of Medusa heads
+	blind   []string        // names of Medusa heads and block drafters
 	texts   [][]int32       // of all sets, uncut
 	origins []func() string // of the draft models
 	closers []func() error
@@ -71,7 +71,11 @@ func (r *Rig) AddHead(n Named, force bool, warn func(string)) error {
 	r.closers = append(r.closers, loaded.Close)
 	switch h := loaded.(type) {
 	case *head.Head:
-		r.names, r.heads = append(r.names, n.Name), append(r.heads, h)
+		if h.Spec().Block.On {
+			r.blind = append(r.blind, n.Name)
+		} else {
+			r.names, r.heads = append(r.names, n.Name), append(r.heads, h)
+		}
 		r.origins = append(r.origins, h.Origin)
 	case *medusa.Heads:
 		r.blind = append(r.blind, n.Name)
@@ -286,7 +290,7 @@ func (r *Rig) RankTexts(ctx context.Context, over string, c *bench.Config) (text
 // models have. what says what the texts are.
 func (r *Rig) ByRank(ctx context.Context, over string, c *bench.Config, ranks int, told func(cut int), f func(head string, items [][]heads.Item, texts []heads.Text) error) (what string, err error) {
 	if len(r.blind) > 0 {
-		return "", fmt.Errorf("head %s: Medusa heads do not read the tokens of a draft, so none can be given to them by rank", r.blind[0])
+		return "", fmt.Errorf("head %s: Medusa heads and block drafters do not read the tokens of a draft as EAGLE's heads do, so none can be given to them by rank", r.blind[0])
 	}
 	texts, what, err := r.RankTexts(ctx, over, c)
 	if err != nil {
