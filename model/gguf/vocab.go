@@ -185,12 +185,7 @@ func (k *reader) special(v *vocab, at map[string]int) {
 		}
 	}
 	ends := map[int]bool{}
-	control := func(id int) {
-		if v.types[id] != tokenControl {
-			k.warn("token %d %q is of type %d: taken for a control token (type %d) for its text", id, v.tokens[id], v.types[id], tokenControl)
-			v.types[id] = tokenControl
-		}
-	}
+	control := func(id int) { v.types[id] = tokenControl } // for its text, whatever the file says
 	for _, f := range fims {
 		id := -1
 		for _, key := range f.keys {

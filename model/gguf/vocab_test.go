@@ -34,18 +34,13 @@ var specials = []special{
 	{name: "as it is", ends: []string{"<|end_of_text|>", "<|eot_id|>"}, control: []string{"<|x|>"}},
 	{
 		name: "normal tokens that end texts", kind: 1, more: []string{"<|im_end|>", "<end_of_turn>", "</s>", "[e~[", "<|other|>"},
-		ends:     []string{"<|end_of_text|>", "<|eot_id|>", "<|im_end|>", "<end_of_turn>", "</s>", "[e~["},
-		control:  []string{"<|im_end|>", "</s>"},
-		warnings: []string{`"<|im_end|>" is of type 1`, `"<end_of_turn>" is of type 1`, `"</s>" is of type 1`, `"[e~[" is of type 1`},
+		ends:    []string{"<|end_of_text|>", "<|eot_id|>", "<|im_end|>", "<end_of_turn>", "</s>", "[e~["},
+		control: []string{"<|im_end|>", "<end_of_turn>", "</s>", "[e~["},
 	},
 	{
 		name: "fill-in-the-middle", kind: 4, more: []string{"<|fim_prefix|>", "<|fim_middle|>", "<|fim_suffix|>", "<|fim_pad|>", "<|repo_name|>", "<reponame>", "<|file_sep|>"},
 		ends:    []string{"<|end_of_text|>", "<|eot_id|>", "<|fim_pad|>", "<|repo_name|>", "<|file_sep|>"},
-		control: []string{"<|fim_prefix|>", "<|fim_pad|>"},
-		warnings: []string{
-			`"<|fim_prefix|>" is of type 4`, `"<|fim_suffix|>" is of type 4`, `"<|fim_middle|>" is of type 4`, `"<|fim_pad|>" is of type 4`,
-			`"<|repo_name|>" is of type 4`, `"<|file_sep|>" is of type 4`,
-		},
+		control: []string{"<|fim_prefix|>", "<|fim_suffix|>", "<|fim_middle|>", "<|fim_pad|>", "<|repo_name|>", "<|file_sep|>"},
 	},
 	{
 		name: "a named separator of files", kind: 3, more: []string{"<|file_sep|>", "<sep>"}, change: set("tokenizer.ggml.fim_sep_token_id", uint32(267)),
