@@ -2,14 +2,18 @@ package checkpoints
 
 import (
 	"bytes"
+	"os"
 	"path/filepath"
 	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
 
+	"talf/compute/cpu"
 	"talf/internal/golden"
+	"talf/model"
 	"talf/model/arch"
+	"talf/model/head"
 	"talf/model/modeltest"
 	"talf/model/safetensors"
 )
@@ -21,8 +25,9 @@ func TestBlockHeadsOfTheAuthorsAreExportedAsTheyCame(t *testing.T) {
 		"architectures", "model_type", "block_size", "mask_token_id", "target_layer_ids", "dflash_config", "markov_rank", "markov_head_type",
 		"enable_confidence_head", "confidence_head_with_markov", "vocab_size", "hidden_size", "intermediate_size", "num_hidden_layers",
 		"num_attention_heads", "num_key_value_heads", "head_dim", "rms_norm_eps", "rope_theta", "num_target_layers",
+		"layer_types", "sliding_window", "use_sliding_window",
 	}
-	for name, layers := range map[string]int{"dflash/a": 5, "dspark/a": 5, "dspark/b": 4, "jetspec/a": 5, "jetspec/b": 4} {
+	for name, layers := range map[string]int{"dflash/a": 5, "dflash/swa": 5, "dspark/a": 5, "dspark/b": 4, "jetspec/a": 5, "jetspec/b": 4} {
 		t.Run(name, func(t *testing.T) {
 			dir := golden.Shared(t, "data/block/"+name+"/head")
 			d := openDraft(t, dir)
@@ -102,5 +107,43 @@ func TestShiftedBlockHeadsAreExportedWithTheirTargetsMatrices(t *testing.T) {
 	c.Format = "block"
 	if _, err := eagle.Export(t.Context(), filepath.Join(t.TempDir(), "eagle"), c); err == nil || !strings.Contains(err.Error(), "a head of EAGLE's kind") {
 		t.Errorf("a head of EAGLE's kind: %v", err)
+	}
+}
+
+// A published folder loads as it is, after the checks of an import.
+func TestBlockHeadsOfTheAuthorsLoadWithoutAnImport(t *testing.T) {
+	dev, err := cpu.New(cpu.Default())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer dev.Close()
+	of, err := model.Load(golden.Shared(t, "data/block/targets/qwen3"), dev, model.Default())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer of.Close()
+	for _, name := range []string{"dspark/a", "dflash2/a"} {
+		h, err := LoadHead(golden.Shared(t, "data/block/"+name+"/head"), of, head.Default())
+		if err != nil {
+			t.Fatal(err)
+		}
+		if !h.Spec().Block.On {
+			t.Errorf("%s is no block head", name)
+		}
+		h.Close()
+	}
+	dir := t.TempDir()
+	for _, name := range []string{ConfigFile, WeightsFile} {
+		raw, err := os.ReadFile(filepath.Join(golden.Shared(t, "data/block/dspark/a/head"), name))
+		if err != nil {
+			t.Fatal(err)
+		}
+		raw = bytes.Replace(raw, []byte(`"enable_confidence_head": true`), []byte(`"enable_confidence_head": false`), 1)
+		if err := os.WriteFile(filepath.Join(dir, name), raw, 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if _, err := LoadHead(dir, of, head.Default()); err == nil || !strings.Contains(err.Error(), `tensor "confidence_head.proj.bias" is not part of a block head`) {
+		t.Errorf("a tensor too many: %v", err)
 	}
 }

@@ -110,9 +110,9 @@ var ErrForeign = errors.New("a draft head in another system's layout: import it 
 type kind int
 
 const (
-	ours       kind = iota // as head.Load reads it
-	imported               // only after an import
-	thirdEAGLE             // EAGLE-3: by OpenDraft, which checks what head.Load would not
+	ours     kind = iota // as head.Load reads it
+	imported             // only after an import
+	checked              // EAGLE-3 and block heads: by OpenDraft, which checks what head.Load would not
 )
 
 // kindOf tells the kinds apart. It returns ours for what is not a head: loading gives a
@@ -121,6 +121,9 @@ func kindOf(dir string) kind {
 	raw, err := gguf.ReadFile(dir, ConfigFile, limits.ConfigBytes)
 	if err != nil {
 		return ours
+	}
+	if arch.IsBlock(raw) {
+		return checked
 	}
 	var d Draft
 	if json.Unmarshal(raw, &d.config) != nil {
@@ -146,7 +149,7 @@ func kindOf(dir string) kind {
 	of := d.config.string("speculators_model_type")
 	switch {
 	case of == "eagle3", d.looksLikeEagle3(), of == "" && !inTensors && has(TorchFile) && len(d.config["draft_vocab_size"]) > 0:
-		return thirdEAGLE // EAGLE's own torch files do not say so, but have such a key
+		return checked // EAGLE's own torch files do not say so, but have such a key
 	case of != "", !inTensors && has(TorchFile), has(TokenMapFile):
 		return imported
 	}

@@ -145,12 +145,12 @@ func loadHead(dir string, ours bool, target *model.Model, opt head.Options) (*he
 		return nil, &fs.PathError{Op: "open", Path: filepath.Join(dir, ManifestFile), Err: fs.ErrNotExist}
 	} else if k := kindOf(dir); k == imported {
 		return nil, fmt.Errorf("%s: %w", dir, ErrForeign)
-	} else if k == thirdEAGLE {
+	} else if k == checked {
 		d, err := OpenDraft(dir)
 		if err != nil {
 			return nil, err
 		}
-		if !d.Spec.Eagle3.On {
+		if !d.Spec.Eagle3.On && !d.Spec.Block.On {
 			return nil, errors.Join(fmt.Errorf("%s: %w", dir, ErrForeign), d.Close())
 		}
 		h, err := d.Load(target, opt)

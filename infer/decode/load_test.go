@@ -9,8 +9,12 @@ import (
 	"testing"
 
 	"talf/infer/decode"
+	blocks "talf/infer/source"
 	"talf/internal/e2e/talftest"
 	"talf/internal/golden"
+	"talf/model/arch"
+	"talf/model/head"
+	"talf/model/identity"
 	"talf/model/medusa"
 	"talf/model/safetensors"
 )
@@ -84,4 +88,25 @@ func TestBrokenHeadsAreToldOf(t *testing.T) {
 	}
 	defer h.Close()
 	expect(decode.MTPHead, bad)
+}
+
+// A block drafter is a source, and refused where a head is to run along a text.
+func TestABlockDrafterOnlyDrafts(t *testing.T) {
+	m := talftest.OpenModel(t, talftest.TinyModel(t, talftest.TinyConfig(), 1))
+	spec := m.Spec().BlockFor(arch.Block{Size: 4, Taps: []int{1}, Mask: 3, Shift: true, Markov: arch.VanillaMarkov, Rank: 2}, 1, 0)
+	dir := filepath.Join(t.TempDir(), "head")
+	if err := head.Write(t.Context(), dir, spec, identity.Tie{}, head.Random(spec, 1)...); err != nil {
+		t.Fatal(err)
+	}
+	src, h, err := decode.HeadSource(dir, m, false, nil, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer h.Close()
+	if _, ok := src.(*blocks.Block); !ok {
+		t.Errorf("the source is a %T", src)
+	}
+	if _, err := decode.LoadHead(dir, m, false, nil); err == nil || !strings.Contains(err.Error(), "is a block drafter, which only drafts") {
+		t.Errorf("along a text: %v", err)
+	}
 }

@@ -31,6 +31,7 @@ type Draft struct {
 	Parameters int64    `json:"parameters"`
 	Bytes      int64    `json:"bytes"` // of the weights
 	Eagle3     *Eagle3  `json:"eagle3,omitempty"`
+	Block      *Block   `json:"block,omitempty"`
 	Notes      []string `json:"notes,omitempty"` // what reading it left out or added
 }
 
@@ -95,6 +96,9 @@ func OpenDraft(dir string) (*Draft, error) {
 			f.Layout = "EAGLE, SpecForge, SGLang and vLLM"
 		}
 	}
+	if s.Block.On {
+		f.Algorithm, f.Layout, f.Block = s.Block.Family(), "its family", block(s)
+	}
 	f.Vocab, f.Hidden, f.Layers, f.Heads, f.KVHeads, f.HeadDim, f.FFN = s.Vocab, s.Hidden, s.Layers, s.Heads, s.KVHeads, s.HeadDim, s.FFN
 	f.Rope, f.Theta, f.FCBias, f.DraftVocab = s.Rope.Type, s.Rope.Theta, s.FCBias, len(d.Vocab)
 	for _, t := range d.Tensors {
@@ -108,7 +112,7 @@ func (d *Draft) String() string {
 	var p page
 	p.printf("head          %s\n", d.Path)
 	p.printf("algorithm     %s, in the layout of %s", d.Algorithm, d.Layout)
-	if d.Eagle3 == nil {
+	if d.Eagle3 == nil && d.Block == nil {
 		p.printf(": talf import takes it over")
 	}
 	p.printf("\n")
@@ -121,6 +125,9 @@ func (d *Draft) String() string {
 	}
 	if d.Eagle3 != nil {
 		d.Eagle3.print(&p)
+	}
+	if d.Block != nil {
+		d.Block.print(&p)
 	}
 	for _, n := range d.Notes {
 		p.printf("note          %s\n", n)

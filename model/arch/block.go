@@ -67,6 +67,19 @@ const (
 // mostBlock bounds the rows of a block.
 const mostBlock = 64
 
+// Family names the family of which the network is, or of which it has most.
+func (b *Block) Family() string {
+	switch {
+	case b.Shift || b.Markov != "" || b.Confidence:
+		return "DSpark"
+	case b.Group > 0 || b.SelectorRank > 0:
+		return "DFlash 2"
+	case b.Causal != nil && !slices.Contains(b.Causal, false):
+		return "JetSpec"
+	}
+	return "DFlash"
+}
+
 // Drafts returns the number of tokens that a block predicts.
 func (b *Block) Drafts() int { return b.Size - b.Row(0) }
 

@@ -14,11 +14,14 @@ import (
 func TestConfigurationsOfBlockDraftersSayWhatTheyAre(t *testing.T) {
 	for name, change := range map[string]func(*arch.Spec){
 		"dflash/a": nil, "dflash/b": nil, "dspark/a": nil, "dspark/b": nil, "jetspec/a": nil, "jetspec/b": nil,
+		"dflash2/a": nil, "dflash/swa": nil,
 		"a Markov head whose rows are not shifted": func(s *arch.Spec) { s.Block.Shift, s.DraftVocab = false, 32 },
 		"shifted rows without a Markov head":       func(s *arch.Spec) { s.Block.Markov, s.Block.Rank, s.Block.ConfidenceMarkov = "", 0, false },
 		"a recurrent Markov head in causal layers": func(s *arch.Spec) { s.Block.Markov, s.Block.Causal = arch.RNNMarkov, []bool{true, true} },
-		"no confidence":       func(s *arch.Spec) { s.Block.Confidence, s.Block.ConfidenceMarkov = false, false },
-		"the embedding alone": func(s *arch.Spec) { s.Block.Taps = []int{0} },
+		"no confidence":                    func(s *arch.Spec) { s.Block.Confidence, s.Block.ConfidenceMarkov = false, false },
+		"windows that see the whole block": func(s *arch.Spec) { s.Windows = []int{9, 9} },
+		"all causal, some with windows":    func(s *arch.Spec) { s.Windows, s.Block.Causal = []int{9, 0}, []bool{true, true} },
+		"the embedding alone":              func(s *arch.Spec) { s.Block.Taps = []int{0} },
 	} {
 		from := name
 		if change != nil {
@@ -40,9 +43,15 @@ func TestConfigurationsOfBlockDraftersSayWhatTheyAre(t *testing.T) {
 			t.Errorf("%s: %s", name, d)
 		}
 	}
-	s, err := arch.LoadDraft(golden.Shared(t, "data/block/dflash/swa/head"))
-	must(t, err)
-	if _, err := head.Config(s); err == nil {
-		t.Error("a configuration of which layers are causal differ")
+	for name, change := range map[string]func(*arch.Spec){
+		"a layer without a window alone is causal": func(s *arch.Spec) { s.Block.Causal = []bool{false, true} },
+		"windows of two sizes":                     func(s *arch.Spec) { s.Windows = []int{6, 7} },
+	} {
+		s, err := arch.LoadDraft(golden.Shared(t, "data/block/dflash/swa/head"))
+		must(t, err)
+		change(s)
+		if _, err := head.Config(s); err == nil {
+			t.Errorf("%s: a configuration says so", name)
+		}
 	}
 }

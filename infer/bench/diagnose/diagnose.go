@@ -278,6 +278,9 @@ func (in *Input) load(change func(*checkpoints.Draft), opt model.Options) (*chec
 	if err != nil {
 		return nil, nil, err
 	}
+	if d.Spec.Block.On {
+		return nil, nil, errors.Join(fmt.Errorf("head %s is a block drafter, which only drafts: want a head of EAGLE's kind", in.Head), d.Close())
+	}
 	if change != nil {
 		change(d)
 	}
