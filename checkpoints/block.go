@@ -28,7 +28,7 @@ func (d *Draft) readBlock(path string) error {
 // LM head. Markov heads of the former are read by SpecForge alone.
 func blockFile() Format {
 	return Format{
-		Line:   spec.Line{Name: "block", Doc: "block heads as their families write them: DFlash, JetSpec or DSpark"},
+		Line:   spec.Line{Name: "block", Doc: "block heads as their families write them: DFlash, DFlash 2, JetSpec or DSpark"},
 		Reader: "the family's code", problems: blockProblems, block: asBlock,
 	}
 }

@@ -134,6 +134,8 @@ type TrainOps interface {
 // than that of its first row, and at most the largest Last of the rows before. Rows whose First is
 // larger than that begin a sequence, whose keys no row of another sequence sees.
 type BlockOps interface {
+	// Mul sets the first n elements of dst to a·b; dst may be a or b.
+	Mul(dst, a, b Buffer, n int)
 	// Gate sets the first n elements of dst to σ(gate)·x.
 	Gate(dst, gate, x Buffer, n int)
 	// GateGrad computes dgate and dx of Gate.
@@ -141,7 +143,25 @@ type BlockOps interface {
 	// Logistic computes loss[r] = −label[r]·log σ(x[r]) − (1−label[r])·log(1−σ(x[r])) and dx[r] =
 	// scale[r]·∂loss[r]/∂x[r].
 	Logistic(loss, dx, x Buffer, label, scale []float32, n int)
+	// Convolve computes y [n][W] of rows x [n][W] in blocks, where the row before a block's first is 0:
+	//
+	//	y_t = (base_0 + k_t0)·x_t + (base_1 + k_t1)·x_{t−1}
+	//
+	// coef [n][…] has k_t0 and then k_t1 from column c.Col on, each element for c.Group channels, and base
+	// base_0 and then base_1 from element c.Base on.
+	Convolve(y, x, coef, base Buffer, c Taps, n int)
+	// ConvolveGrad computes dx, sets the columns of dcoef, and adds to dbase.
+	ConvolveGrad(dx, dcoef, dbase, dy, x, coef, base Buffer, c Taps, n int)
+	// Candidates writes the k columns of h·wᵀ with the largest values to ids [n][k], best first, and returns
+	// when they are there.
+	Candidates(ids []int32, h, w Buffer, k, n int)
+	// CandidateCE computes loss[r] = −Σ_i p[r][i]·log softmax_i(h[r]·w[ids[r][i]]) over k rows of w alone, dh as
+	// SoftCE does, and adds the gradient by w to dw.
+	CandidateCE(loss, dh, dw, h, w Buffer, ids []int32, p, scale []float32, k, n int)
 }
+
+// Taps say where Convolve finds its coefficients.
+type Taps struct{ Col, Group, Base, Block int }
 
 // Remote is the memory of a device that does not share the host's: what
 // TrainOps.Host returns there is a copy, and the two are independent afterwards.

@@ -34,17 +34,19 @@ func (h *headTask) checkBlock(plan loss.Plan) error {
 		return errors.New("a block head predicts no features: want w_reg=0")
 	case plan.Text && !plan.Once:
 		return errors.New("its passes feed a head its own features, which a block head does not read")
-	case plan.Temp != 1 && b.Markov != "":
-		return fmt.Errorf("temp=%v is for heads without a Markov head: want 1", plan.Temp)
+	case plan.Temp != 1 && b.Chained():
+		return fmt.Errorf("temp=%v is for heads without a Markov head or a selector: want 1", plan.Temp)
 	case plan.Path && b.Markov != "":
 		return errors.New("path=on is for heads without a Markov head, which knows the token before already")
+	case plan.Path && b.Group > 0:
+		return errors.New("path=on is for heads without convolutions, which read the row before")
 	case plan.Path && !b.CausalIn(0):
 		return errors.New("path=on is for causal block heads: tokens would see those below them")
 	}
 	return nil
 }
 
-// plainLMHead returns the rows of the target's LM head that a Markov head adds to, in float32.
+// plainLMHead returns the rows of the target's LM head that others stand beside, in float32.
 func (h *headTask) plainLMHead() (*gg.Tensor, error) {
 	f, err := h.hostLMHead()
 	if err != nil {

@@ -314,6 +314,39 @@ func TestBlockLossesAgreeWithTheReference(t *testing.T) {
 			}
 		})
 	}
+	t.Run("dflash2/a", func(t *testing.T) {
+		r := loadBlock(t, "dflash2/a")
+		r.texts(t)
+		run := r.build(t, queue(t, 2), "dflash")
+		run.run(t, 1)
+		// NeMo divides each of the two losses by the weights of its rows; those of the selector are rows of
+		// which the text's token is a candidate. Others have no loss.
+		n := map[string]float64{"cls": run.weights(4)}
+		for i := range run.terms {
+			for _, l := range run.terms[i].RowLoss() {
+				if run.terms[i].Name == "pair" && l > 0 {
+					n["pair"] += float64(run.terms[i].Weight)
+				}
+			}
+		}
+		sum := map[string]float64{}
+		for i := range run.terms {
+			x := &run.terms[i]
+			x.Set(run.b.Mask[x.Level], n[x.Name])
+			for row, l := range x.RowLoss() {
+				sum[x.Name] += float64(run.b.Mask[x.Level][row]) * float64(x.Weight) * float64(l) / n[x.Name]
+			}
+		}
+		close1e6(t, "base", sum["cls"], r.losses["base"])
+		if off := math.Abs(sum["pair"] - r.losses["selector"]); !(off <= 1e-6*r.losses["total"]) { // differences of logits of up to 12
+			t.Errorf("the selector's loss is %v, want %v", sum["pair"], r.losses["selector"])
+		}
+		if err := run.g.Run(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		close1e6(t, "total", float64(run.total.Scalar()), r.losses["total"])
+		run.gradients(t, openBlockSet(t, "dflash2/a/grads.safetensors"))
+	})
 	for _, head := range []string{"dflash/a", "dflash/b", "dflash/swa"} {
 		t.Run(head+" dpace", func(t *testing.T) {
 			r := loadBlock(t, head)

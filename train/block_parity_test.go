@@ -37,6 +37,11 @@ func agreeOnBlocks(t *testing.T, network string) {
 	p, err := net.New(q, spec)
 	must(err)
 	p.Init(7)
+	for _, x := range p.Tensors() { // some of which begin as 0
+		for i := range x.Data {
+			x.Data[i] += 0.1 * float32(math.Sin(float64(i)))
+		}
+	}
 	var ts []safetensors.Tensor
 	for _, a := range p.Export(nil) {
 		ts = append(ts, safetensors.F32(a.Name, a.Data, a.Shape...))
@@ -61,7 +66,7 @@ func agreeOnBlocks(t *testing.T, network string) {
 	rope := q.Abilities().Train.Host(spec.Rope.Table(spec.HeadDim, 0, 32), 32, spec.HeadDim)
 	train := net.NewHead(g, p, et, rope, net.Shape{Rows: n, Branch: 2, Levels: 3, Blocks: 1})
 	for _, l := range train.Levels {
-		g.Keep(l.Out)
+		g.Keep(l.Ranked())
 		if l.Sure != nil {
 			g.Keep(l.Sure)
 		}
@@ -94,17 +99,29 @@ func agreeOnBlocks(t *testing.T, network string) {
 	lm, err := target.HostLMHead()
 	must(err)
 	w := &gg.Tensor{Shape: []int{spec.Vocab, spec.Hidden}, Data: lm}
-	if m := p.MarkovOut(); m != nil {
+	if m := p.Beside(); m != nil {
 		w = gg.Beside(w, m)
 	}
+	b := &spec.Block
 	for j := range parents {
 		at := []model.After{{Block: said, Depth: lev[j], Token: ids[j]}}
-		o, err := h.ForwardAfter(t.Context(), at)
-		must(err)
 		want := make([]float32, spec.Vocab)
-		o.ReadLogits(want, 0)
 		l := train.Levels[lev[j]]
-		x := l.Out.Data()[int(row[j])*l.Out.Width():][:l.Out.Width()]
+		x := l.Ranked().Data()[int(row[j])*l.Ranked().Width():][:l.Ranked().Width()]
+		if b.SelectorRank > 0 { // of any Top tokens
+			out.ReadLogits(want, out.LogitsRow(0, b.Row(lev[j])))
+			for v := 0; v < spec.Vocab; v += b.SelectorTop {
+				var some []int32
+				for i := range b.SelectorTop {
+					some = append(some, int32(v+i))
+				}
+				must(h.SelectAfter(t.Context(), at, some, want[v:v+b.SelectorTop]))
+			}
+		} else {
+			o, err := h.ForwardAfter(t.Context(), at)
+			must(err)
+			o.ReadLogits(want, 0)
+		}
 		for v := range want {
 			sum := 0.0
 			for i, a := range x {

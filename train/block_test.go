@@ -21,6 +21,7 @@ var tinyBlocks = []struct{ network, loss, second string }{
 	{"block:size=3,taps=0+1,shift=on,markov=vanilla,rank=6,confidence=on", "dspark", "eal"},
 	{"block:size=3,taps=0+1,shift=on,markov=gated,rank=6,confidence=on", "talf", "tv"},
 	{"block:size=4,taps=1+0,markov=vanilla,rank=5", "dpace", "lk"},
+	{"block:size=4,taps=0,conv=4,selector=6,top=5", "dflash", "talf"},
 }
 
 // Every kind of block head is trained along the text and over trees, by all of its losses: a run that was
@@ -36,7 +37,11 @@ func TestTrainingABlockHeadResumesExactly(t *testing.T) {
 			cfg.Stages = []Stage{{Loss: c.loss, Steps: 4, LR: 3e-3, Warmup: 1}, {Loss: c.second, Steps: 3, LR: 1e-3}}
 			cfg.EvalEvery, cfg.SaveEvery = 2, 1
 			job := func(dir string) HeadJob {
-				return HeadJob{Target: target, Data: mix.Only(set), Out: dir, Vocab: everySecond()}
+				j := HeadJob{Target: target, Data: mix.Only(set), Out: dir}
+				if !strings.Contains(c.network, "selector") { // which scores all tokens
+					j.Vocab = everySecond()
+				}
+				return j
 			}
 			whole, parts := filepath.Join(t.TempDir(), "whole"), filepath.Join(t.TempDir(), "parts")
 			want, err := Head(context.Background(), cfg, job(whole))
@@ -111,6 +116,8 @@ func TestWhatDoesNotFitABlockHeadIsRefused(t *testing.T) {
 		{"block:size=4,taps=2", "dflash", "want one before the last"},
 		{"block:size=4", "dflash", "want one before the last"},
 		{"block:size=4,taps=0,rank=3", "dflash", "rank is of a Markov head"},
+		{"block:size=4,taps=0,shift=on,conv=4", "dflash", "want one family's"},
+		{"block:size=4,taps=0,causal=on,conv=4", "talf:path=on", "path=on is for heads without convolutions"},
 		{"block:size=4,taps=0,mask=40", "dflash", "mask_token_id is 40"},
 	} {
 		cfg := tinyConfig()

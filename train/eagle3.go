@@ -211,12 +211,12 @@ func (h *headTask) ownEmbed(q compute.Queue) (*gg.Tensor, error) {
 	return frozen(q, "embed", table, h.job.Target.HostEmbed)
 }
 
-// packLMHead packs the LM head that the head predicts with: its own as it is now, or the target's, with a Markov
-// head's W2 as it is now beside it.
+// packLMHead packs the LM head that the head predicts with: its own as it is now, or the target's, with what stands
+// beside it as that is now.
 func (h *headTask) packLMHead() (compute.Weight, error) {
-	own, markov := h.params.OwnLMHead(), h.params.MarkovOut()
+	own, beside := h.params.OwnLMHead(), h.params.Beside()
 	switch {
-	case markov != nil:
+	case beside != nil:
 		own = h.lm
 	case own == nil && h.job.Target.Spec().LogitScale != 0:
 		return h.packHead(h.hostLMHead)
@@ -224,14 +224,14 @@ func (h *headTask) packLMHead() (compute.Weight, error) {
 		return h.job.Target.PackLMHead(h.cfg.lmHead(), h.job.Vocab)
 	}
 	own.Pull()
-	if markov != nil {
-		markov.Pull()
+	if beside != nil {
+		beside.Pull()
 	}
 	if err := h.queue.Sync(context.Background()); err != nil {
 		return nil, err
 	}
-	if markov != nil {
-		own = gg.Beside(own, markov)
+	if beside != nil {
+		own = gg.Beside(own, beside)
 	}
 	w, err := h.job.Target.Device().Pack(compute.F32, own.Matrix())
 	if err != nil {

@@ -150,7 +150,7 @@ func newHeadTask(cfg Config, job HeadJob) (*headTask, *trainer, error) {
 	if h.table, err = h.ownEmbed(q); err != nil {
 		return nil, nil, err
 	}
-	if h.params.MarkovOut() != nil {
+	if h.params.Beside() != nil {
 		if h.lm, err = h.plainLMHead(); err != nil {
 			return nil, nil, err
 		}

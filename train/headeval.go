@@ -50,6 +50,7 @@ func newHeadEval(dev compute.Device, q compute.Queue, h *headTask, w compute.Wei
 	}
 	in := e.batch.Inputs(g, lm)
 	g.Keep(in.FHat...)
+	g.Keep(in.Pair...)
 	e.terms = all.Build(in)
 	if err := g.CompileForward(); err != nil {
 		return nil, err
@@ -145,7 +146,7 @@ func (h *headTask) held() iter.Seq2[mix.Sample, error] {
 func (h *headTask) evaluate(ctx context.Context) (s evalShare, err error) {
 	e := h.eval
 	s.Trees, s.Levels = true, len(e.terms)
-	if h.params.OwnLMHead() != nil || h.params.MarkovOut() != nil {
+	if h.params.OwnLMHead() != nil || h.params.Beside() != nil {
 		w, err := h.packLMHead()
 		if err != nil {
 			return s, err
@@ -193,7 +194,7 @@ func (h *headTask) evaluate(ctx context.Context) (s evalShare, err error) {
 				p.Loss[i] += l
 				p.Rows[i]++
 			}
-			if e.top[i], err = e.score.append(ctx, e.top[i][:0], e.batch.Head.Levels[i].Out.Data()); err != nil {
+			if e.top[i], err = e.score.append(ctx, e.top[i][:0], e.batch.Head.Levels[i].Ranked().Data()); err != nil {
 				return s, err
 			}
 			h.vocab.Target(e.top[i])

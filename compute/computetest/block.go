@@ -103,7 +103,13 @@ func gateAgrees(b *bench) {
 		}
 		return y
 	}
+	product := make([]float64, n)
+	for i := range product {
+		product[i] = g64[i] * x64[i]
+	}
 	gb, xb, y := b.buffer(gate, n), b.buffer(x, n), b.alloc(compute.F32, n)
+	ops.Mul(y, gb, xb, n)
+	b.near("Mul", b.read(y, n), product, 1e-6)
 	ops.Gate(y, gb, xb, n)
 	b.near("Gate", b.read(y, n), ref(), 1e-6)
 	dg, dx := b.alloc(compute.F32, n), b.alloc(compute.F32, n)
@@ -129,4 +135,91 @@ func logisticAgrees(b *bench) {
 	ops.Logistic(loss, dx, b.buffer(x, n), label, scale, n)
 	b.near("loss", b.read(loss, n), ref(), 1e-6)
 	b.gradient("dx", b.read(dx, n), func() float64 { return weighted(ref(), scale) }, x64, 1e-5)
+}
+
+func convolveAgrees(b *bench) {
+	ops := b.blocks()
+	const n, w, group, size = 6, 8, 4, 3
+	groups := w / group
+	c := compute.Taps{Col: 2 * groups, Group: group, Base: 2 * w, Block: size}
+	x, coef, base, dy := b.random(n*w), b.random(n*5*groups), b.random(4*w), b.random(n*w)
+	x64, c64, b64 := wide(x), wide(coef), wide(base)
+	ref := func() []float64 {
+		y := make([]float64, n*w)
+		for t := range n {
+			for i := range w {
+				k := c64[t*5*groups+c.Col:]
+				y[t*w+i] = (b64[c.Base+i] + k[i/group]) * x64[t*w+i]
+				if t%size > 0 {
+					y[t*w+i] += (b64[c.Base+w+i] + k[groups+i/group]) * x64[(t-1)*w+i]
+				}
+			}
+		}
+		return y
+	}
+	xb, cb, bb := b.buffer(x, n, w), b.buffer(coef, n, 5*groups), b.buffer(base, 2, 2, w)
+	y := b.alloc(compute.F32, n, w)
+	ops.Convolve(y, xb, cb, bb, c, n)
+	b.near("Convolve", b.read(y, n*w), ref(), 1e-6)
+	dx, dc, db := b.alloc(compute.F32, n, w), b.alloc(compute.F32, n, 5*groups), b.alloc(compute.F32, 2, 2, w)
+	ops.ConvolveGrad(dx, dc, db, b.buffer(dy, n, w), xb, cb, bb, c, n)
+	f := func() float64 { return weighted(ref(), dy) }
+	b.gradient("dx", b.read(dx, n*w), f, x64, 1e-5)
+	b.gradient("dcoef", b.read(dc, n*5*groups), f, c64, 1e-5)
+	b.gradient("dbase", b.read(db, 4*w), f, b64, 1e-5)
+}
+
+func candidatesAgree(b *bench) {
+	ops := b.blocks()
+	const n, hidden, v, k = 5, 7, 23, 4
+	h, w, scale := b.random(n*hidden), b.random(v*hidden), []float32{1, 0.5, 0, 2, 1}
+	h64, w64 := wide(h), wide(w)
+	logit := func(r, id int) (z float64) {
+		for i := range hidden {
+			z += h64[r*hidden+i] * w64[id*hidden+i]
+		}
+		return z
+	}
+	hb, wb := b.buffer(h, n, hidden), b.buffer(w, v, hidden)
+	ids := make([]int32, n*k)
+	ops.Candidates(ids, hb, wb, k, n)
+	for r := range n {
+		above := 0
+		for id := range v {
+			if logit(r, id) > logit(r, int(ids[r*k+k-1]))+1e-6 {
+				above++
+			}
+		}
+		for i := range k - 1 {
+			if logit(r, int(ids[r*k+i])) < logit(r, int(ids[r*k+i+1]))-1e-6 {
+				b.Errorf("candidates %v of row %d are not in order", ids[r*k:][:k], r)
+			}
+		}
+		if above > k-1 {
+			b.Errorf("%d of %d tokens are likelier than the last candidate of row %d", above, v, r)
+		}
+	}
+	p := make([]float32, n*k)
+	for i := range p {
+		p[i] = b.r.Float32()
+	}
+	ref := func() []float64 {
+		loss := make([]float64, n)
+		for r := range n {
+			sum := 0.0
+			for _, id := range ids[r*k:][:k] {
+				sum += math.Exp(logit(r, int(id)))
+			}
+			for i, id := range ids[r*k:][:k] {
+				loss[r] += float64(p[r*k+i]) * (math.Log(sum) - logit(r, int(id)))
+			}
+		}
+		return loss
+	}
+	loss, dh, dw := b.alloc(compute.F32, n), b.alloc(compute.F32, n, hidden), b.alloc(compute.F32, v, hidden)
+	ops.CandidateCE(loss, dh, dw, hb, wb, ids, p, scale, k, n)
+	b.near("loss", b.read(loss, n), ref(), 1e-5)
+	f := func() float64 { return weighted(ref(), scale) }
+	b.gradient("dh", b.read(dh, n*hidden), f, h64, 1e-5)
+	b.gradient("dw", b.read(dw, v*hidden), f, w64, 1e-5)
 }

@@ -97,6 +97,8 @@ var (
 		{"attention in blocks agrees with the reference and its derivative", blockAttendAgrees},
 		{"Gate agrees with the reference and its derivative", gateAgrees},
 		{"Logistic agrees with the reference and its derivative", logisticAgrees},
+		{"Convolve agrees with the reference and its derivative", convolveAgrees},
+		{"CandidateCE agrees with the reference and its derivative", candidatesAgree},
 	}
 )
 

@@ -22,6 +22,9 @@ type trainTasks struct {
 	swiglu  swigluGradTask
 	attend  treeAttendTask
 	sigmoid sigmoidTask
+
+	candidates candidateTask
+
 	ce      softCE
 	smooth  smoothTask
 	embed   embedGradTask

@@ -3,6 +3,7 @@ package loss
 import (
 	"errors"
 	"fmt"
+	"slices"
 
 	"talf/compute"
 	"talf/internal/detmath"
@@ -84,6 +85,9 @@ func (d dflash) Build(in Inputs) []Term {
 			ts = append(ts, in.CrossEntropy(l, d.weight(l), in.textLabels(l)))
 		} else {
 			ts = append(ts, d.cls(in, l, d.weight(l)))
+		}
+		if in.Pair != nil {
+			ts = append(ts, in.selector(l, d.weight(l), d.text))
 		}
 	}
 	return ts
@@ -278,17 +282,52 @@ func (in Inputs) confidence(level int, variation, weight float32) []Term {
 	return []Term{tv, sure}
 }
 
-// Terms returns the terms of a loss. If there is a confidence head and the loss has none for it, they are
-// followed by some with weight 1, so that whatever trains the head trains it, too.
-func Terms(l Loss, in Inputs) []Term {
-	ts := l.Build(in)
-	for _, t := range ts {
-		if t.Name == "sure" {
-			return ts
+// selector returns the term of a level's selector: the cross-entropy of its scores of the likeliest tokens with what
+// the labels give these, or the text if text. Of rows whose tokens are all others it is 0 (DFlash 2, as NeMo trains it).
+func (in Inputs) selector(level int, weight float32, text bool) Term {
+	scale := make([]float32, 0, in.FHat[level].Rows().Max)
+	t := Term{Name: "pair", Level: level, Weight: weight, scale: &scale}
+	t.Loss = in.Graph.Candidates(in.FHat[level], in.LMHead, in.Pair[level], in.PairHead, in.Top, &scale, func(ids []int32, p []float32) {
+		for i, id := range ids {
+			if r := i / in.Top; !text {
+				p[i] = in.prob(level, r, id)
+			} else if p[i] = 0; id == (*in.Nodes[level].Next)[r] {
+				p[i] = 1
+			}
+		}
+	})
+	return t
+}
+
+// prob returns the probability that the labels of a row give a token, 0 if they do not say.
+func (in Inputs) prob(level, r int, id int32) float32 {
+	l := in.Labels[level]
+	if l.Full != nil {
+		return l.Full[r*in.Vocab+int(id)]
+	}
+	for i, x := range l.IDs[r*l.K:][:l.K] {
+		if x == id {
+			return l.Prob[r*l.K+i]
 		}
 	}
-	for l := range in.Sure {
-		ts = append(ts, in.confidence(l, 0, 1)...)
+	return 0
+}
+
+// Terms returns the terms of a loss. If there is a confidence head or a selector and the loss has no terms for it,
+// they are followed by some with weight 1, so that whatever trains the head trains it, too.
+func Terms(l Loss, in Inputs) []Term {
+	ts := l.Build(in)
+	has := func(name string) bool {
+		return slices.ContainsFunc(ts, func(t Term) bool { return t.Name == name })
+	}
+	sure, pair := has("sure"), has("pair")
+	for l := range in.FHat {
+		if in.Sure != nil && !sure {
+			ts = append(ts, in.confidence(l, 0, 1)...)
+		}
+		if in.Pair != nil && !pair {
+			ts = append(ts, in.selector(l, 1, false))
+		}
 	}
 	return ts
 }

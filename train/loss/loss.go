@@ -166,6 +166,10 @@ type Inputs struct {
 	Target []*gg.Node            // [level < Plan.Regress]: [rows][H], f_{i+1}
 	Nodes  []Nodes               // [level]: which nodes of the trees the rows are
 	Sure   []*gg.Node            // [level]: [rows][1], what a confidence head says; nil: there is none
+	// Of a block head with a selector: Pair·PairHeadᵀ are its scores, which count for the Top likeliest tokens.
+	Pair     []*gg.Node // [level]: [rows][…]; nil: there is none
+	PairHead *gg.Node   // [V][…]
+	Top      int
 }
 
 // Nodes are the rows of a level.
@@ -178,7 +182,7 @@ type Nodes struct {
 
 // A Term is one addend of a loss: Weight · Σ_r mask[r]·loss[r] / N.
 type Term struct {
-	Name   string // "reg", "cls", "joint" or "sure"
+	Name   string // "reg", "cls", "joint", "sure" or "pair"
 	Level  int
 	Weight float32
 	*gg.Loss

@@ -10,16 +10,22 @@ import (
 
 // A place says which of a block head's tensors one is.
 type place struct {
-	role arch.Role
-	bias bool
+	role  arch.Role
+	layer int // −1: of the whole head
+	bias  bool
 }
+
+// placeOf returns the place of a tensor.
+func placeOf(t *arch.Tensor) place { return place{t.Role, t.Layer, t.Bias} }
 
 // blockRole reports whether a tensor is one that only block heads have.
 func blockRole(t *arch.Tensor, s *arch.Spec) bool {
 	switch t.Role {
 	case arch.FC, arch.FuseNorm:
 		return s.Block.On
-	case arch.MarkovIn, arch.MarkovGate, arch.MarkovOut, arch.Confidence:
+	case arch.MarkovIn, arch.MarkovGate, arch.MarkovOut, arch.Confidence,
+		arch.AttnConv, arch.AttnConvBase, arch.FFNConv, arch.FFNConvBase,
+		arch.SelectorHidden, arch.SelectorBefore, arch.SelectorAfter:
 		return true
 	}
 	return false
@@ -68,8 +74,8 @@ func newBlock(h *Head, g *gg.Graph, of map[*gg.Tensor]*gg.Node, embed *gg.Tensor
 	s := p.Spec
 	b := &Block{Context: &gg.Rows{Max: sh.Rows}, spec: s, path: sh.Path, read: make([][]int32, sh.Levels), node: make([][]int32, sh.Levels)}
 	h.Block = b
-	weight := func(r arch.Role) *gg.Node { return of[p.block[place{r, false}]] }
-	bias := func(r arch.Role) *gg.Node { return of[p.block[place{r, true}]] }
+	weight := func(r arch.Role) *gg.Node { return of[p.block[place{r, -1, false}]] }
+	bias := func(r arch.Role) *gg.Node { return of[p.block[place{r, -1, true}]] }
 
 	taps := g.Input("taps", b.Context, s.FeatureSize())
 	h.Features = []*gg.Node{taps}
@@ -79,7 +85,11 @@ func newBlock(h *Head, g *gg.Graph, of map[*gg.Tensor]*gg.Node, embed *gg.Tensor
 	for i, w := range p.layers {
 		k := g.Norm(g.Linear(c, of[w.k], nil), of[w.kNorm], s.NormEps)
 		layer := builder{g: g, p: p, of: of, rope: rope, k: []*gg.Node{g.Rope(k, s.HeadDim, rope, &b.pos)}, v: []*gg.Node{g.Linear(c, of[w.v], nil)}}
-		x = layer.layer(i, x, b.rows[b.kind[i]])
+		if s.Block.Group > 0 {
+			x = layer.convolved(i, x, b.rows[b.kind[i]])
+		} else {
+			x = layer.layer(i, x, b.rows[b.kind[i]])
+		}
 	}
 	x = g.Norm(x, of[p.finalNorm], s.NormEps)
 
@@ -99,6 +109,10 @@ func newBlock(h *Head, g *gg.Graph, of map[*gg.Tensor]*gg.Node, embed *gg.Tensor
 				l.Out = g.Beside(out, g.Gate(g.Linear(both, weight(arch.MarkovGate), bias(arch.MarkovGate)), e))
 			}
 		}
+		if s.Block.SelectorRank > 0 {
+			e := g.Embed(weight(arch.SelectorBefore), &l.IDs, l.Rows)
+			l.Pair = g.Beside(out, g.Mul(e, g.Linear(out, weight(arch.SelectorHidden), nil)))
+		}
 		if s.Block.Confidence {
 			in := out
 			if s.Block.ConfidenceMarkov {
@@ -107,23 +121,81 @@ func newBlock(h *Head, g *gg.Graph, of map[*gg.Tensor]*gg.Node, embed *gg.Tensor
 			l.Sure = g.Linear(in, weight(arch.Confidence), bias(arch.Confidence))
 		}
 	}
-	h.markov = weight(arch.MarkovOut)
+	h.markov, h.after = weight(arch.MarkovOut), weight(arch.SelectorAfter)
 }
 
-// MarkovOut returns W2 [draft tokens][rank] of a Markov head, nil if there is none.
-func (p *Params) MarkovOut() *gg.Tensor { return p.block[place{arch.MarkovOut, false}] }
-
-// LM returns the LM head that the levels' Out are multiplied with, over frozen rows lm [tokens][Hidden],
-// or if lm is nil the head's own, which learns. That of a Markov head has its W2 beside it.
-func (h *Head) LM(g *gg.Graph, lm *gg.Tensor) *gg.Node {
-	w := h.LMHead
-	if lm != nil {
-		w = g.Frozen(lm)
+// convolved is layer with the convolutions of DFlash 2 before and after attention and feed-forward network:
+// with C and C' these of the network's input n, h = x + C'(W_o·attention(… C(n))), and likewise below.
+func (b *builder) convolved(i int, x *gg.Node, l *Level) *gg.Node {
+	g, s, w := b.g, b.p.Spec, b.p.layers[i]
+	around := func(kernel, base arch.Role, x, norm *gg.Node, inner func(n *gg.Node) *gg.Node) *gg.Node {
+		n := g.Norm(x, norm, s.NormEps)
+		coef, to := g.Linear(n, b.of[b.p.block[place{kernel, i, false}]], nil), b.of[b.p.block[place{base, i, false}]]
+		taps := compute.Taps{Group: s.Block.Group, Block: s.Block.Size}
+		y := inner(g.Convolve(n, coef, to, taps))
+		taps.Col, taps.Base = coef.Width()/2, 2*s.Hidden
+		return g.Sum(g.Convolve(y, coef, to, taps), x)
 	}
-	if h.markov == nil {
+	x = around(arch.AttnConv, arch.AttnConvBase, x, b.of[w.inNorm], func(n *gg.Node) *gg.Node {
+		q, k := g.Norm(g.Linear(n, b.of[w.q], nil), b.of[w.qNorm], s.NormEps), g.Norm(g.Linear(n, b.of[w.k], nil), b.of[w.kNorm], s.NormEps)
+		return g.Linear(b.heads(q, k, g.Linear(n, b.of[w.v], nil), l), b.of[w.o], nil)
+	})
+	return around(arch.FFNConv, arch.FFNConvBase, x, b.of[w.postNorm], func(n *gg.Node) *gg.Node {
+		return g.Linear(g.SwiGLU(g.Linear(n, b.of[w.gu], nil)), b.of[w.down], nil)
+	})
+}
+
+// Beside returns what stands beside the LM head in scores of what follows a token: W2 [draft tokens][rank] of a Markov
+// head or C [V][rank] of a selector; nil if there is none.
+func (p *Params) Beside() *gg.Tensor {
+	if w := p.block[place{arch.SelectorAfter, -1, false}]; w != nil {
 		return w
 	}
-	return g.Beside(w, h.markov)
+	return p.block[place{arch.MarkovOut, -1, false}]
+}
+
+// LM returns the LM head that the levels' Out are multiplied with, over frozen rows lm [tokens][Hidden], or if lm is
+// nil the head's own, which learns. That of a Markov head has its W2 beside it. pair is what Level.Pair is multiplied with,
+// nil without a selector.
+func (h *Head) LM(g *gg.Graph, lm *gg.Tensor) (w, pair *gg.Node) {
+	if w = h.LMHead; lm != nil {
+		w = g.Frozen(lm)
+	}
+	if h.after != nil {
+		pair = g.Beside(w, h.after)
+	}
+	if h.markov != nil {
+		w = g.Beside(w, h.markov)
+	}
+	return w, pair
+}
+
+// initBlock sets a tensor of DFlash 2 so that the head begins as one of DFlash: rows convolved with themselves alone,
+// and all tokens alike for the selector. It reports whether t is such a tensor, or a bias, which is 0.
+func (p *Params) initBlock(t *gg.Tensor) bool {
+	for at, x := range p.block {
+		if x != t {
+			continue
+		}
+		switch at.role {
+		case arch.AttnConvBase, arch.FFNConvBase: // [before, after][this row, the one before][Hidden]
+			h := t.Shape[2]
+			for i := range t.Data {
+				if t.Data[i] = 0; i/h%2 == 0 {
+					t.Data[i] = 1
+				}
+			}
+			return true
+		case arch.AttnConv, arch.FFNConv, arch.SelectorAfter:
+			clear(t.Data)
+			return true
+		}
+		if at.bias {
+			clear(t.Data)
+		}
+		return at.bias
+	}
+	return false
 }
 
 // kinds sets the kinds of layers, which differ in what their rows see.

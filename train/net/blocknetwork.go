@@ -19,6 +19,9 @@ func blockParams() []spec.Param {
 		spec.Choice("markov", "what logits take from the token before: none, vanilla (a product of rank) or gated (DSpark)", "none", string(arch.VanillaMarkov), string(arch.GatedMarkov)),
 		spec.Int("rank", 256, 1, 1<<16, "elements of a token's embedding in the Markov head"),
 		spec.Switch("confidence", false, "an estimate of how likely each token is accepted (DSpark)"),
+		spec.Int("conv", 0, 0, 1<<16, "channels that share coefficients of convolutions around attention and feed-forward network (DFlash 2 has 16; 0: there are none)"),
+		spec.Int("selector", 0, 0, 1<<16, "elements of a token's embedding in a selector, which scores the likeliest tokens by the token before (DFlash 2 has 256; 0: there is none)"),
+		spec.Int("top", 16, 2, 1024, "tokens that a selector scores"),
 		spec.Int("mask", -1, -1, 1<<24, "the token whose embedding stands for those to predict (-1: the last of the target's)"),
 	}
 }
@@ -34,8 +37,15 @@ func readBlock(b *arch.Block, v spec.Values) (err error) {
 	} else if v.Given("rank") {
 		return errors.New("rank is of a Markov head: want markov=vanilla or gated")
 	}
+	b.Group = v.Int("conv")
+	if b.SelectorRank = v.Int("selector"); b.SelectorRank > 0 {
+		b.SelectorTop = v.Int("top")
+	}
 	if b.Confidence = v.On("confidence"); b.Confidence {
 		b.ConfidenceMarkov = b.Markov != ""
+	}
+	if (b.Group > 0 || b.SelectorRank > 0) && (b.Shift || b.Markov != "" || b.Confidence) {
+		return errors.New("conv and selector are DFlash 2's, shift, markov and confidence DSpark's: want one family's")
 	}
 	if text := v.Text("taps"); text != "" {
 		if b.Taps, err = arch.ParseTaps(text); err != nil {
@@ -87,6 +97,12 @@ func blockNetwork(b *arch.Block, taps string) string {
 	}
 	if b.Confidence {
 		text += ",confidence=on"
+	}
+	if b.Group > 0 {
+		text += fmt.Sprintf(",conv=%d", b.Group)
+	}
+	if b.SelectorRank > 0 {
+		text += fmt.Sprintf(",selector=%d,top=%d", b.SelectorRank, b.SelectorTop)
 	}
 	return text
 }

@@ -20,9 +20,19 @@ type Level struct {
 	Attn compute.TrainAttention
 
 	Out *gg.Node // [rows][width of LM]: what the LM head reads, f̂ of an EAGLE-1/2 head
+	// Pair is of a block head with a selector: what PairHead reads, [rows][Hidden+rank].
+	Pair *gg.Node
 	// Sure is of a block head with a confidence head: [rows][1], whose sigmoid is how likely the token is
 	// accepted that a row predicts.
 	Sure *gg.Node
+}
+
+// Ranked returns what decides which tokens are likeliest, with the LM head and what stands beside it: Out or Pair.
+func (l *Level) Ranked() *gg.Node {
+	if l.Pair != nil {
+		return l.Pair
+	}
+	return l.Out
 }
 
 func newLevel(p *Params, rows, depth int) *Level {
@@ -94,6 +104,7 @@ type Head struct {
 	Block    *Block     // of a block head
 	Nodes    []*gg.Node // of Params.Tensors, for Compile
 	markov   *gg.Node   // [draft tokens][rank] W2 of a Markov head, or nil
+	after    *gg.Node   // [V][rank] C of a selector, or nil
 }
 
 // Feed sets the features of level 0 from row on to f [n][FeatureSize].
@@ -253,11 +264,16 @@ func (b *builder) attend(i int, q, k, v, x *gg.Node, from *[]int32, l *Level) *g
 	if w.qNorm != nil {
 		q, k = g.Norm(q, b.of[w.qNorm], s.NormEps), g.Norm(k, b.of[w.kNorm], s.NormEps)
 	}
-	q = g.Rope(q, s.HeadDim, b.rope, &l.Pos)
-	b.k = append(b.k, g.Rope(k, s.HeadDim, b.rope, &l.Pos))
-	b.v = append(b.v, v)
-	a := g.Attend(q, b.k, b.v, &l.Attn)
-	h := g.LinearAdd(a, b.of[w.o], x, from)
+	h := g.LinearAdd(b.heads(q, k, v, l), b.of[w.o], x, from)
 	m := g.Norm(h, b.of[w.postNorm], s.NormEps)
 	return g.LinearAdd(g.SwiGLU(g.Linear(m, b.of[w.gu], nil)), b.of[w.down], h, nil)
+}
+
+// heads adds attention over projections q, k and v whose heads are normed.
+func (b *builder) heads(q, k, v *gg.Node, l *Level) *gg.Node {
+	s := b.p.Spec
+	q = b.g.Rope(q, s.HeadDim, b.rope, &l.Pos)
+	b.k = append(b.k, b.g.Rope(k, s.HeadDim, b.rope, &l.Pos))
+	b.v = append(b.v, v)
+	return b.g.Attend(q, b.k, b.v, &l.Attn)
 }

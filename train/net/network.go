@@ -32,7 +32,7 @@ func Networks() []Network {
 			},
 		}},
 		{block: arch.Block{On: true}, Line: spec.Line{
-			Name: "block", Doc: "block drafters: several tokens in one pass, with the target's embedding and LM head (DFlash, DSpark, JetSpec)",
+			Name: "block", Doc: "block drafters: several tokens in one pass, with the target's embedding and LM head (DFlash, DFlash 2, DSpark, JetSpec)",
 			Params: blockParams(),
 		}},
 	}

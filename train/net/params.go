@@ -86,8 +86,7 @@ func New(q compute.Queue, spec *arch.Spec) (*Params, error) {
 			*own, *hidden = add(n(name+".embedding"), t.Rows, t.Cols/2), add(n(name+".hidden"), t.Rows, t.Cols/2)
 		}
 		if blockRole(&t, spec) {
-			shape := t.Shape()
-			p.block[place{t.Role, t.Bias}] = add(t.Name, shape...)
+			p.block[placeOf(&t)] = add(t.Name, t.Shape()...)
 			continue
 		}
 		switch t.Role {
@@ -178,10 +177,13 @@ func (p *Params) Init(seed uint64) {
 	defer p.push()
 	r := rand.New(rand.NewPCG(seed, 0x74616c66))
 	for _, t := range p.list {
+		if p.initBlock(t) {
+			continue
+		}
 		switch len(t.Shape) {
 		case 1:
 			v := float32(1)
-			if t == p.fcBias || t == p.block[place{arch.MarkovGate, true}] || t == p.block[place{arch.Confidence, true}] {
+			if t == p.fcBias {
 				v = 0
 			}
 			for i := range t.Data {
@@ -248,7 +250,7 @@ func (p *Params) of(t *arch.Tensor) (parts []*gg.Tensor, off int) {
 	case t.Optional:
 		return nil, 0
 	case blockRole(t, p.Spec):
-		return one(p.block[place{t.Role, t.Bias}])
+		return one(p.block[placeOf(t)])
 	case t.Role == arch.FC && t.Bias:
 		return one(p.fcBias)
 	case t.Role == arch.FC && p.Spec.Eagle3.On:
@@ -306,8 +308,8 @@ func (p *Params) of(t *arch.Tensor) (parts []*gg.Tensor, off int) {
 // row: f gets the tensor's offset and the network's memory there.
 func (w *weight) each(of func(*gg.Tensor) []float32, f func(at int, mem []float32)) {
 	rows, cols := w.shape[0], 1
-	if len(w.shape) == 2 {
-		cols = w.shape[1]
+	for _, n := range w.shape[1:] {
+		cols *= n
 	}
 	if len(w.parts) == 1 {
 		f(0, of(w.parts[0])[w.off:w.off+rows*cols])

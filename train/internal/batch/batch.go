@@ -84,10 +84,14 @@ func New(g *gg.Graph, p *net.Params, embed *gg.Tensor, rope compute.Buffer, meta
 // Inputs returns what a loss over the batch is built from. lm is the LM head, frozen, or nil for the
 // head's own, which learns.
 func (b *Batch) Inputs(g *gg.Graph, lm *gg.Tensor) loss.Inputs {
-	in := loss.Inputs{Graph: g, Vocab: b.size(), LMHead: b.Head.LM(g, lm), Labels: b.Labels, Target: b.target}
+	in := loss.Inputs{Graph: g, Vocab: b.size(), Labels: b.Labels, Target: b.target, Top: b.Head.Params.Spec.Block.SelectorTop}
+	in.LMHead, in.PairHead = b.Head.LM(g, lm)
 	for i, l := range b.Head.Levels {
 		in.FHat = append(in.FHat, l.Out)
 		in.Nodes = append(in.Nodes, loss.Nodes{Token: &b.Token[i], Parent: &l.From, Mask: &b.Mask[i], Next: &b.Next[i]})
+		if l.Pair != nil {
+			in.Pair = append(in.Pair, l.Pair)
+		}
 		if l.Sure != nil {
 			in.Sure = append(in.Sure, l.Sure)
 		}

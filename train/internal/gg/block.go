@@ -1,6 +1,10 @@
 package gg
 
-import "fmt"
+import (
+	"fmt"
+
+	"talf/compute"
+)
 
 // Select returns rows from[r] of x: [rows][W]. from is read at every Run and has one entry per live
 // row.
@@ -50,6 +54,65 @@ func (g *Graph) Gate(gate, x *Node) *Node {
 		g.can.Block.GateGrad(dx[0].buf, dx[1].buf, dy.buf, gate.val.buf, x.val.buf, dy.live())
 	}}}
 	return g.apply(f)
+}
+
+// Mul returns a·b [n][W], element by element.
+func (g *Graph) Mul(a, b *Node) *Node {
+	y := g.out(a.val.rows, a.Width())
+	f := &forward{x: []*Node{a, b}, y: y}
+	f.base = g.base("mul", nil, y.val, func() { g.can.Block.Mul(y.val.buf, a.val.buf, b.val.buf, y.val.live()) })
+	for i := range f.x {
+		f.pieces = append(f.pieces, piece{of: []int{i}, reads: []int{1 - i}, writes: true, run: func(dx []*value, _ []bool, dy *value) {
+			g.can.Block.Mul(dx[0].buf, dy.buf, f.x[1-i].val.buf, dy.live())
+		}})
+	}
+	return g.apply(f)
+}
+
+// Sum returns a + b [n][W].
+func (g *Graph) Sum(a, b *Node) *Node {
+	y := g.out(a.val.rows, a.Width())
+	f := &forward{x: []*Node{a, b}, y: y}
+	f.base = g.base("sum", nil, y.val, func() { g.ops.Add(y.val.buf, a.val.buf, b.val.buf, y.val.live()) })
+	for i := range f.x {
+		f.pieces = append(f.pieces, piece{of: []int{i}, run: func(dx []*value, acc []bool, dy *value) {
+			if !acc[0] {
+				g.zero(dx[0])
+			}
+			g.ops.Add(dx[0].buf, dx[0].buf, dy.buf, dy.live())
+		}})
+	}
+	return g.apply(f)
+}
+
+// Convolve is compute.BlockOps' Convolve of x [n][W] with coefficients coef [n][…] and base.
+func (g *Graph) Convolve(x, coef, base *Node, c compute.Taps) *Node {
+	y := g.out(x.val.rows, x.Width())
+	f := &forward{x: []*Node{x, coef, base}, y: y}
+	f.base = g.base("convolve", nil, y.val, func() {
+		g.can.Block.Convolve(y.val.buf, x.val.buf, coef.val.buf, base.val.buf, c, y.val.n())
+	})
+	f.pieces = []piece{{of: []int{0, 1, 2}, reads: []int{0, 1, 2}, writes: true, run: func(dx []*value, _ []bool, dy *value) {
+		g.zero(dx[1]) // of which it sets its own columns
+		g.zero(dx[2])
+		g.can.Block.ConvolveGrad(dx[0].buf, dx[1].buf, dx[2].buf, dy.buf, x.val.buf, coef.val.buf, base.val.buf, c, dy.n())
+	}}}
+	return g.apply(f)
+}
+
+// Candidates is the cross-entropy between labels and the softmax of pair·pwᵀ over the k tokens of which
+// h·wᵀ is largest, each row weighted by scale. label is called with them and sets what is learnt of them; h and w get no gradient.
+func (g *Graph) Candidates(h, w, pair, pw *Node, k int, scale *[]float32, label func(ids []int32, p []float32)) *Loss {
+	rows, dh := matrix(h.val.rows, 1), matrix(h.val.rows, pair.Width())
+	f := &forward{x: []*Node{pair, pw, h, w}, extra: []*value{dh}, pieces: []piece{g.left(0, dh)}}
+	dw := g.headGrad(f, 1)
+	ids, p := make([]int32, h.val.rows.Max*k), make([]float32, h.val.rows.Max*k)
+	return g.loss(f, rows, scale, "candidates", func() {
+		n := h.val.n()
+		g.can.Block.Candidates(ids, h.val.buf, w.val.buf, k, n)
+		label(ids[:n*k], p[:n*k])
+		g.can.Block.CandidateCE(rows.buf, dh.buf, dw(), pair.val.buf, pw.val.buf, ids, p, *scale, k, n)
+	})
 }
 
 // Logistic is the cross-entropy between labels and σ(x), x [n][1], each row weighted by scale. Labels

@@ -51,5 +51,20 @@ func TestGradientsOfBlocksAreCentralDifferences(t *testing.T) {
 		certain[i], scale[i] = m.r.Float32(), 0.1
 	}
 	ce := m.g.SoftCE(m.g.Beside(node, gated), lm, labels, &scale)
-	m.differences(m.g.Total(ce, m.g.Logistic(m.g.Linear(both, conf, confBias), &certain, &scale, ce)))
+	// DFlash 2: convolutions around a product, and a selector of candidates that h·lm ranks.
+	base, kernel := m.param(0.5, 2, 2, h), m.param(0.5, 4*h/2, h)
+	coef := m.g.Linear(out, kernel, nil)
+	taps := compute.Taps{Group: 2, Block: size}
+	x2 := m.g.Convolve(out, coef, base, taps)
+	taps.Col, taps.Base = 2*h/2, 2*h
+	out = m.g.Sum(m.g.Convolve(m.g.Linear(x2, m.param(0.5, h, h), nil), coef, base, taps), out)
+	last := m.g.Select(out, &from, read)
+	pair := m.g.Beside(last, m.g.Mul(before, m.g.Linear(last, m.param(0.5, rank, h), nil)))
+	ranks := m.g.Embed(table, &prev, read) // which no parameter changes
+	chosen := m.g.Candidates(ranks, m.g.Frozen(m.tensor("lm", 1, v, h)), pair, lm, 3, &scale, func(ids []int32, p []float32) {
+		for i := range p {
+			p[i] = float32(1+ids[i]) / 10
+		}
+	})
+	m.differences(m.g.Total(ce, chosen, m.g.Logistic(m.g.Linear(both, conf, confBias), &certain, &scale, ce)))
 }
