@@ -22,8 +22,8 @@ import (
 	"talf/tree"
 )
 
-// The networks of heads that tests run: EAGLE-1's, and EAGLE-3's with an LM head of its own or rows of
-// the target's.
+// The networks of heads that tests run: EAGLE-1's, EAGLE-3's with an LM head of its own or rows of
+// the target's, and a block drafter with those.
 var networks = map[string]func(target *arch.Spec) *arch.Spec{
 	"EAGLE": func(target *arch.Spec) *arch.Spec { return target.DraftFor(false) },
 	"EAGLE-3": func(target *arch.Spec) *arch.Spec {
@@ -34,6 +34,17 @@ var networks = map[string]func(target *arch.Spec) *arch.Spec{
 		s.Eagle3.TargetLMHead, s.Eagle3.NormOutput, s.Eagle3.FCNorm, s.Layers = true, true, true, 2
 		return s
 	},
+	"block": func(target *arch.Spec) *arch.Spec {
+		return target.BlockFor(arch.Block{Size: 4, Taps: []int{1, 0}, Mask: 1, Shift: true, Markov: arch.GatedMarkov, Rank: 5}, 2, 0)
+	},
+}
+
+// sourceOf returns a head as a source that keeps no sequences.
+func sourceOf(h *head.Head) infer.Source {
+	if h.Spec().Block.On {
+		return source.NewBlock(h, 0)
+	}
+	return source.NewHead(h, 0)
 }
 
 // narrow returns a random target of vocab tokens and a head that predicts only ids.
@@ -66,7 +77,7 @@ func rowsOf(t testing.TB, target *model.Model, h *head.Head, root int32, depth i
 	t.Helper()
 	ctx, vocab := context.Background(), target.Spec().Vocab
 	text := []int32{1, root}
-	src := source.NewHead(h, 0)
+	src := sourceOf(h)
 	if err := src.Open(1, text, 0); err != nil {
 		t.Fatal(err)
 	}
@@ -219,7 +230,7 @@ func greedyUnderADraftVocabulary(t *testing.T, network string) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			req.Source, req.Verifier, req.Drafter = source.NewHead(h, 0), new(verify.Greedy), d
+			req.Source, req.Verifier, req.Drafter = sourceOf(h), new(verify.Greedy), d
 			got, err := e.Generate(t.Context(), req)
 			if err != nil {
 				t.Fatal(err)

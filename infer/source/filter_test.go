@@ -10,18 +10,20 @@ import (
 	"talf/infer"
 	"talf/infer/source"
 	"talf/model"
+	"talf/model/arch"
+	"talf/model/head"
 	"talf/model/modeltest"
 	"talf/tree"
 )
 
 // Rows of asks that say what may follow are those of asks that do not, without the tokens that may not:
-// of heads, with a draft vocabulary too, of Medusa heads, and of language models of the target's and of
+// of heads and block drafters, with a draft vocabulary too, of Medusa heads, and of language models of the target's and of
 // another vocabulary.
 func TestRowsHoldOnlyWhatMayFollow(t *testing.T) {
 	conf := modeltest.Default()
 	conf.Vocab, conf.EOS = 84, -1
 	const root = 5
-	begun := func(target *model.Model, src infer.Source) infer.Source {
+	begunWith := func(target *model.Model, src infer.Source, newStore func(rows int) (*model.Store, error)) infer.Source {
 		t.Helper()
 		if err := src.Open(1, []int32{1, root}, 0); err != nil {
 			t.Fatal(err)
@@ -32,7 +34,7 @@ func TestRowsHoldOnlyWhatMayFollow(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		store, err := target.NewStore(1)
+		store, err := newStore(1)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -44,8 +46,17 @@ func TestRowsHoldOnlyWhatMayFollow(t *testing.T) {
 		}
 		return src
 	}
+	begun := func(target *model.Model, src infer.Source) infer.Source {
+		return begunWith(target, src, target.NewStore)
+	}
 	target, h := random(t, conf)
 	few, narrowed := narrow(t, "EAGLE", conf.Vocab, []int32{0, 3, 5, 8, 13, 21, 34, 55, 83}, 4)
+	blockTarget, blocks := narrow(t, "block", conf.Vocab, []int32{0, 3, 5, 8, 13, 21, 34, 55, 83}, 4)
+	selects := blockTarget.Spec().BlockFor(arch.Block{Size: 4, Taps: []int{1}, Mask: 2, SelectorRank: 3, SelectorTop: 11}, 1, 0)
+	selector, err := head.FromTensors(selects, blockTarget, head.Default(), modeltest.Tensors(selects, false, 5)...)
+	if err != nil {
+		t.Fatal(err)
+	}
 	medusaTarget, heads := randomHeads(t, conf, 3, 2)
 	dev, err := cpu.New(cpu.Config{Class: cpu.Default().Class, Threads: 1})
 	if err != nil {
@@ -70,9 +81,15 @@ func TestRowsHoldOnlyWhatMayFollow(t *testing.T) {
 	for name, open := range map[string]func() infer.Source{
 		"head":                       func() infer.Source { return begun(target, source.NewHead(h, 0)) },
 		"head of a draft vocabulary": func() infer.Source { return begun(few, source.NewHead(narrowed, 0)) },
-		"Medusa heads":               func() infer.Source { return begun(medusaTarget, source.NewMedusa(heads)) },
-		"LM":                         lm(texts()),
-		"LM of another vocabulary":   lm(others),
+		"block head of a draft vocabulary": func() infer.Source {
+			return begunWith(blockTarget, source.NewBlock(blocks, 0), blocks.NewInputStore)
+		},
+		"block head with a selector": func() infer.Source {
+			return begunWith(blockTarget, source.NewBlock(selector, 0), selector.NewInputStore)
+		},
+		"Medusa heads":             func() infer.Source { return begun(medusaTarget, source.NewMedusa(heads)) },
+		"LM":                       lm(texts()),
+		"LM of another vocabulary": lm(others),
 	} {
 		rng := rand.New(rand.NewPCG(3, 14))
 		empty := 0
