@@ -36,8 +36,7 @@ import (
 	"talf/model/safetensors"
 )
 
-// Schema is the version of checkpoints that this package writes. It also reads those of
-// version 1, whose Target is a hash of weights alone.
+// Schema is the version of checkpoints.
 const Schema = 2
 
 // The files of a checkpoint.
@@ -67,13 +66,12 @@ type Manifest struct {
 	Schema    int    `json:"schema"`
 	Kind      string `json:"kind"`
 	Step      int    `json:"step"`
-	Target    string `json:"target,omitempty"`    // of a head in schema 1: the target's Origin
 	Tokenizer string `json:"tokenizer,omitempty"` // hash of the target's tokenizer
 	Hidden    int    `json:"hidden"`
 	Vocab     int    `json:"vocab"`
 	// DraftVocab is the number of Vocab tokens that a head predicts; 0: all.
 	DraftVocab int             `json:"draft_vocab,omitempty"`
-	Model      *identity.Model `json:"target_model,omitempty"` // a head's target; nil in schema 1
+	Model      *identity.Model `json:"target_model,omitempty"` // a head's target
 	Loss       string          `json:"loss,omitempty"`
 	Data       string          `json:"data,omitempty"` // hash of the training data's manifest
 	Files      map[string]File `json:"files"`
@@ -86,11 +84,10 @@ type File struct {
 }
 
 // Tie returns the target that a head belongs to.
-func (m *Manifest) Tie() identity.Tie { return identity.Tie{Model: m.Model, Origin: m.Target} }
+func (m *Manifest) Tie() identity.Tie { return identity.To(m.Model) }
 
 // A Checkpoint is everything saved at one step. Save fills in Format, Schema and Files
-// of its manifest. A manifest with Target in place of Model is kept at schema 1: it may
-// be of a run that an earlier release began.
+// of its manifest.
 type Checkpoint struct {
 	Manifest
 	Config    []byte               // config.json
@@ -150,9 +147,6 @@ func (s *Store) save(c *Checkpoint, dir string) (err error) {
 	defer func() { err = errors.Join(err, files.Discard()) }()
 	m := c.Manifest
 	m.Format, m.Schema, m.Files = format, Schema, make(map[string]File)
-	if m.Target != "" {
-		m.Schema = 1
-	}
 	put := func(name string, fill func(io.Writer) error) error {
 		h, n := sha256.New(), &counter{}
 		if err := files.Write(name, func(w io.Writer) error { return fill(io.MultiWriter(w, h, n)) }); err != nil {
@@ -337,7 +331,7 @@ func ParseManifest(b []byte) (*Manifest, error) {
 		Schema int    `json:"schema"`
 	}
 	if err := json.Unmarshal(b, &v); err == nil && v.Format == format && v.Schema > Schema {
-		return nil, fmt.Errorf("schema: version %d, want 1 to %d: %w", v.Schema, Schema, errLater)
+		return nil, fmt.Errorf("schema: version %d, want %d: %w", v.Schema, Schema, errLater)
 	}
 	var m Manifest
 	d := json.NewDecoder(bytes.NewReader(b))
@@ -350,12 +344,8 @@ func ParseManifest(b []byte) (*Manifest, error) {
 	switch {
 	case m.Format != format:
 		return nil, fmt.Errorf("format: %q, want %q", m.Format, format)
-	case m.Schema < 1 || m.Schema > Schema: // the latter followed by other text
-		return nil, fmt.Errorf("schema: version %d, want 1 to %d", m.Schema, Schema)
-	case m.Schema == 1 && m.Model != nil:
-		return nil, fmt.Errorf("target_model: given in schema 1, want target")
-	case m.Schema > 1 && m.Target != "":
-		return nil, fmt.Errorf("target: given in schema %d, want target_model", m.Schema)
+	case m.Schema != Schema:
+		return nil, fmt.Errorf("schema: version %d, want %d", m.Schema, Schema)
 	case m.Kind != KindHead && m.Kind != KindLM:
 		return nil, fmt.Errorf("kind: %q, want %q or %q", m.Kind, KindHead, KindLM)
 	case m.Step < 0:

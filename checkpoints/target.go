@@ -166,7 +166,7 @@ type Imported struct {
 	Layout  string   `json:"layout"` // layout in which the head was found
 	File    string   `json:"file"`   // file from which its weights were read
 	Tensors int      `json:"tensors"`
-	Target  string   `json:"target,omitempty"` // hash of the model that it is tied to; of its weights alone if an earlier release did so
+	Target  string   `json:"target,omitempty"` // hash of the model that it is tied to
 	Notes   []string `json:"notes,omitempty"`
 }
 
@@ -199,7 +199,7 @@ func (d *Draft) Import(ctx context.Context, out string, t *Target, force bool) (
 	if err := d.SaveHead(ctx, out, tie); err != nil {
 		return nil, err
 	}
-	r := &Imported{Out: out, Layout: d.Layout, File: d.File, Tensors: len(d.Tensors), Target: tie.Origin, Notes: d.Notes}
+	r := &Imported{Out: out, Layout: d.Layout, File: d.File, Tensors: len(d.Tensors), Notes: d.Notes}
 	if tie.Model != nil {
 		r.Target = tie.Model.Hash()
 	}

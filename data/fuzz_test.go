@@ -9,7 +9,7 @@ import (
 )
 
 func FuzzManifest(f *testing.F) {
-	f.Add([]byte(`{"format":"talf-data","meta":{"schema":1,"hidden":1,"vocab":9,"k":4,"depth":3,"labels":"full","features":"none"},"shards":[]}`))
+	f.Add([]byte(`{"format":"talf-data","meta":{"schema":2,"hidden":1,"vocab":9,"k":4,"depth":3,"labels":"full","features":"none"},"shards":[]}`))
 	f.Add([]byte(`{"format":"talf-data","meta":{"schema":9}}`))
 	f.Fuzz(func(t *testing.T, raw []byte) {
 		m, err := data.ParseManifest(raw)

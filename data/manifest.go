@@ -36,7 +36,7 @@ type Shard struct {
 	Dropped map[string]int `json:"dropped,omitempty"`
 	Inputs  []Input        `json:"inputs,omitempty"` // empty for a single file without conversations, where it would repeat the other counts
 	// Text identifies the pieces of input as they were read for this shard; "" if its
-	// maker does not say, as in schema 1.
+	// maker does not say.
 	Text   string `json:"text,omitempty"`
 	Bytes  int64  `json:"bytes"`
 	SHA256 string `json:"sha256"`
@@ -58,7 +58,7 @@ func ParseManifest(raw []byte) (*Manifest, error) {
 	if head.Format != manifestFormat {
 		return nil, fmt.Errorf("format: %q, want %q", head.Format, manifestFormat)
 	}
-	if v := head.Meta.Schema; v < 1 || v > SchemaVersion {
+	if v := head.Meta.Schema; v != SchemaVersion {
 		return nil, fmt.Errorf("meta.%w", versionError(v))
 	}
 	var m Manifest

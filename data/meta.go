@@ -37,11 +37,8 @@ const (
 // Meta is the information that all rows of a set share. Every shard contains it. It has
 // nothing that differs between equal runs: no time, host or path.
 type Meta struct {
-	Schema int `json:"schema"` // SchemaVersion, or 1
-	// Function is what the target computes; nil in schema 1, where Target is the
-	// target's Origin in its place.
-	Function  *identity.Function `json:"function,omitempty"`
-	Target    string             `json:"target,omitempty"`
+	Schema    int                `json:"schema"`    // SchemaVersion
+	Function  *identity.Function `json:"function"`  // what the target computes
 	Tokenizer string             `json:"tokenizer"` // hash of its tokenizer
 	Hidden    int                `json:"hidden"`    // H
 	Vocab     int                `json:"vocab"`     // V
@@ -98,12 +95,10 @@ const maxTaps = 16
 // Validate reports the first invalid field.
 func (m *Meta) Validate() error {
 	switch {
-	case m.Schema < 1 || m.Schema > SchemaVersion:
+	case m.Schema != SchemaVersion:
 		return versionError(m.Schema)
-	case m.Schema == 1 && m.Function != nil:
-		return errors.New("function: given in schema 1, want target")
-	case m.Schema > 1 && (m.Function == nil || m.Target != ""):
-		return fmt.Errorf("function: want it, and no target, in schema %d", m.Schema)
+	case m.Function == nil:
+		return errors.New("function: missing, want what computed the labels")
 	case m.Hidden < 1 || m.Hidden > 1<<20:
 		return fmt.Errorf("hidden: %d, want 1..%d", m.Hidden, 1<<20)
 	case m.Vocab < 1 || m.Vocab > 1<<24:
@@ -130,38 +125,11 @@ func (m *Meta) Validate() error {
 
 // versionError refuses a version of the schema.
 func versionError(v int) error {
-	return fmt.Errorf("schema: version %d, want 1 to %d: preprocess the text again with this release", v, SchemaVersion)
-}
-
-// Made returns the hash of what made the labels: of a function, or in schema 1 of weights.
-func (m *Meta) Made() string {
-	if m.Function != nil {
-		return m.Function.Hash()
-	}
-	return m.Target
+	return fmt.Errorf("schema: version %d, want %d: preprocess the text again with this release", v, SchemaVersion)
 }
 
 // Tie returns the model that made the labels.
-func (m *Meta) Tie() identity.Tie {
-	if m.Function != nil {
-		return identity.To(&m.Function.Model)
-	}
-	return identity.Tie{Origin: m.Target}
-}
-
-// Old returns m as schema 1 has it, whose target is origin: the target's Origin.
-func (m Meta) Old(origin string) Meta {
-	m.Schema, m.Function, m.Target = 1, nil, origin
-	return m
-}
-
-// Uncovered says what a set of schema 1 does not say about its target, "" for other sets.
-func (m *Meta) Uncovered() string {
-	if m.Function != nil {
-		return ""
-	}
-	return "an earlier release began these labels and kept only the hash of the target's weights: whether config.json and the types of weights, keys, values and activations are still the same is not known"
-}
+func (m *Meta) Tie() identity.Tie { return identity.To(&m.Function.Model) }
 
 // diff names the first field in which m and o differ, or returns "".
 func (m *Meta) diff(o *Meta) string {
@@ -180,15 +148,11 @@ func (m *Meta) diff(o *Meta) string {
 			panic("data: " + err.Error()) // plain fields always marshal
 		}
 	}
-	if m.Function != nil && o.Function != nil {
-		if d := o.Function.Against(m.Function); d != nil {
-			return fmt.Sprintf("function: %s is %s, want %s", d[0].Part, d[0].Now, d[0].Then)
-		}
-		delete(a, "function")
-		delete(b, "function")
+	if d := o.Function.Against(m.Function); d != nil {
+		return fmt.Sprintf("function: %s is %s, want %s", d[0].Part, d[0].Now, d[0].Then)
 	}
 	a["taps"], b["taps"] = fmt.Sprint(m.Taps), fmt.Sprint(o.Taps) // lists do not compare
-	for _, key := range []string{"schema", "target", "tokenizer", "hidden", "vocab", "k", "depth", "labels", "top_k", "features", "taps", "loss_only", "seed", "sampling", "source", "arithmetic"} {
+	for _, key := range []string{"schema", "tokenizer", "hidden", "vocab", "k", "depth", "labels", "top_k", "features", "taps", "loss_only", "seed", "sampling", "source", "arithmetic"} {
 		x, y := a[key], b[key]
 		if x == y {
 			continue

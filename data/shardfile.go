@@ -38,8 +38,8 @@ func parseMeta(lookup func(key string) (string, bool)) (m Meta, info shardInfo, 
 	if !ok {
 		return m, info, fmt.Errorf("%s: missing, want a shard written by talf preprocess", keySchema)
 	}
-	if n, err := strconv.Atoi(v); err != nil || n < 1 || n > SchemaVersion {
-		return m, info, fmt.Errorf("%s: version %q, want 1 to %d: preprocess the text again with this release", keySchema, v, SchemaVersion)
+	if n, err := strconv.Atoi(v); err != nil || n != SchemaVersion {
+		return m, info, fmt.Errorf("%s: version %q, want %d: preprocess the text again with this release", keySchema, v, SchemaVersion)
 	}
 	for _, x := range []struct {
 		key string

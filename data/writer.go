@@ -54,8 +54,7 @@ type Writer struct {
 }
 
 // Create starts or continues part p of the set in dir, which it creates if needed. It
-// refuses a directory whose set has another meta. An unfinished set of schema 1 is
-// continued in that schema: see Meta. Several writers of one set may run at
+// refuses a directory whose set has another meta. Several writers of one set may run at
 // the same time, on one machine or on several that share dir; each has its own lock.
 func Create(dir string, m Meta, p Stripe, opt WriterOptions) (*Writer, error) {
 	if err := p.Validate(); err != nil {
@@ -91,12 +90,9 @@ func (w *Writer) open() error {
 		return err
 	}
 	if old != nil {
-		w.follow(&old.Meta)
-		if now, then := w.man.Meta.Function, old.Meta.Function; now != nil && then != nil {
-			if d := now.Against(then); d != nil {
-				return fmt.Errorf("%s: %s: the directory holds labels of another function; choose another directory or delete it",
-					filepath.Join(w.dir, ManifestName), d.Since("the labels were made"))
-			}
+		if d := w.man.Meta.Function.Against(old.Meta.Function); d != nil {
+			return fmt.Errorf("%s: %s: the directory holds labels of another function; choose another directory or delete it",
+				filepath.Join(w.dir, ManifestName), d.Since("the labels were made"))
 		}
 		if d := w.man.Meta.diff(&old.Meta); d != "" {
 			return fmt.Errorf("%s: %s: the directory holds a set made with other settings; choose another or delete it", filepath.Join(w.dir, ManifestName), d)
@@ -144,25 +140,13 @@ func (w *Writer) old() (*Manifest, error) {
 		w.merged = len(parts) == 0 // otherwise the merge was interrupted
 		return whole, nil          // it contains all parts
 	}
-	for p, m := range parts {
+	for p := range parts {
 		if p.Count != w.part.Count {
 			return nil, fmt.Errorf("%s: the set is split between %d indices, and this is one of %d", w.dir, p.Count, w.part.Count)
 		}
-		w.follow(&m.Meta) // all parts have the schema of the first
 	}
 	return parts[w.part], nil
 }
-
-// follow puts the writer's meta into the schema of a set that an earlier release began.
-func (w *Writer) follow(then *Meta) {
-	if m := &w.man.Meta; then.Schema == 1 && m.Function != nil {
-		*m = m.Old(m.Function.Base())
-	}
-}
-
-// Meta returns the meta of the set: that given to Create, or its form in the schema of a
-// set that an earlier release began.
-func (w *Writer) Meta() Meta { return w.man.Meta }
 
 // adopt adds shards that were renamed just before a crash and so are missing from the
 // manifest.
@@ -190,9 +174,6 @@ func (w *Writer) adopt() error {
 		f.Close()
 		if err != nil {
 			return fmt.Errorf("%s: %w", path, err)
-		}
-		if len(w.man.Shards) == 0 {
-			w.follow(&s.meta)
 		}
 		if d := w.man.Meta.diff(&s.meta); d != "" {
 			return fmt.Errorf("%s: %s: the shard belongs to another set", path, d)

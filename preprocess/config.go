@@ -200,8 +200,7 @@ type Inputs struct {
 
 	// Progress, if not nil, is called after every batch, from Run's goroutine.
 	Progress func(Progress)
-	// Warn, if not nil, is called with what could not be checked when a set of an earlier release
-	// is continued.
+	// Warn, if not nil, is called if most answers end at once.
 	Warn func(string)
 	// Bad, if not nil, is called with input that was skipped.
 	Bad func(corpus.BadLine)

@@ -52,10 +52,6 @@ func Run(ctx context.Context, c Config, in Inputs) (Stats, error) {
 	if err != nil {
 		return Stats{}, fmt.Errorf("preprocess: %w", err)
 	}
-	meta = w.Meta()
-	if why := meta.Uncovered(); why != "" && in.Warn != nil && !w.Complete() {
-		in.Warn(why)
-	}
 	p := &pipeline{c: &c, in: &in, files: files, cut: cut, w: w, to: w, meta: meta, maxLen: maxLen, dropped: map[string]int{}}
 	p.stats.Resumed = len(w.Shards())
 	if err := p.run(ctx); err != nil {

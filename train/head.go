@@ -40,9 +40,8 @@ type HeadJob struct {
 	// Vocab are the target's tokens that the head predicts, ascending; nil: all.
 	Vocab []int32
 	Force bool // train even if the data or Init belong to another target
-	// Warn, if not nil, is called with what could not be checked because an earlier release wrote
-	// the data, Init, or the checkpoint to continue from, and what a resumed run cannot use,
-	// such as a damaged checkpoint; and, before an interrupted run saves what it learnt, with how much that is.
+	// Warn, if not nil, is called with what a resumed run cannot use, such as a damaged checkpoint; and, before an
+	// interrupted run saves what it learnt, with how much that is.
 	Warn func(string)
 	// Features says where the target's hidden states come from; "" is FeaturesAuto.
 	Features Features
@@ -204,9 +203,6 @@ func (h *headTask) check() error {
 		}
 		if d := m.Tie().Against(h.job.Target.Spec().Canonical(), h.job.Target.Origin()); d != nil && !h.job.Force {
 			return fmt.Errorf("%s were labelled by another target: %s (force to train all the same)", of, d.Since("the labels were made"))
-		}
-		if why := m.Uncovered(); why != "" && h.job.Warn != nil {
-			h.job.Warn(of + ": " + why)
 		}
 		if a := h.meta; m.Branch != a.Branch || m.Depth != a.Depth || m.Labels != a.Labels || m.K != a.K {
 			return fmt.Errorf("%s have trees of %d nodes on %d levels with labels %s %d, the first set %d on %d with %s %d: only equal ones mix",

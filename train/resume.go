@@ -84,13 +84,10 @@ func (t *trainer) load(ctx context.Context) (*trainerState, *checkpoints.State, 
 	if a, b := st.Config, t.cfg; !a.lengthened(b).sameRun(b) {
 		return nil, s, fmt.Errorf("%s: the run began with another configuration (%s): use it, or another directory", path, t.difference(a))
 	}
-	why, err := t.origin.Check(st.Identity)
-	if err != nil {
+	if err := t.origin.Check(st.Identity); err != nil {
 		return nil, s, fmt.Errorf("%s: %w: use what it began with, or another directory", path, err)
 	}
-	if t.identity, t.old = st.Identity, why != ""; t.old {
-		t.warn(path + ": " + why)
-	}
+	t.identity = st.Identity
 	if st.Arithmetic != t.arithmetic {
 		return nil, s, fmt.Errorf("%s: the run began with the arithmetic of %s, now of %s, with which it would not go on with the same bits: use what it began with, or another directory",
 			path, cmp.Or(st.Arithmetic, theCPU), cmp.Or(t.arithmetic, theCPU))

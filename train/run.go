@@ -95,11 +95,9 @@ type trainer struct {
 	// place is where the step in progress starts in the data.
 	place json.RawMessage
 	// origin (target, data and sizes) and arithmetic (see HeadJob) must be those of a
-	// checkpoint for the run to continue from it. identity is the form of origin that its
-	// checkpoints have; old says that it is an earlier release's.
+	// checkpoint for the run to continue from it. identity is origin as its checkpoints have it.
 	origin     origin.Origin
 	identity   json.RawMessage
-	old        bool
 	arithmetic string
 	warn       func(string)
 

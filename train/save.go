@@ -108,9 +108,6 @@ func (t *trainer) save() (string, error) {
 	if err := t.task.describe(c); err != nil {
 		return fail(err)
 	}
-	if t.old && c.Model != nil { // nobody knows whether the earlier release's was the same
-		c.Target, c.Model = c.Model.Base(), nil
-	}
 	// The log must contain every saved step, because that step is not made again.
 	if err := t.log.Sync(); err != nil {
 		return "", err

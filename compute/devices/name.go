@@ -224,9 +224,6 @@ func (n Name) info() *Info {
 // or 16, or 0, which depends on the weights. It is the value of a command's flag.
 type ActBits int
 
-// OfQ8 returns the bits that activations have beside q8 weights.
-func (b *ActBits) OfQ8() ActBits { return cmp.Or(*b, 16) }
-
 // PlanesHelp is the help of --act-planes.
 const PlanesHelp = "on a CUDA device with --dtype bf16, bfloat16 planes of the activations that weights are multiplied by: 2 for 16 bits, or 1 for 8 and half of the work of reading prompts and labelling; bits of results depend on it"
 

@@ -33,7 +33,7 @@ func (s *Settings) Text() string { return s.text() }
 
 // ReadOwn reads a log of a run with these settings and returns the length of its whole lines.
 func ReadOwn(r io.Reader, settings *Settings) (got []Measurement, whole int64, err error) {
-	c := logConfig(settings, &got, new(bool))
+	c := logConfig(settings, &got)
 	whole, err = c.Read(r)
 	return got, whole, err
 }

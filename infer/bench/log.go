@@ -24,7 +24,7 @@ type Measurement struct {
 	Repeat      int         `json:"repeat"`
 	Stats       infer.Stats `json:"stats"`
 	// Total is the time from the request to its last token: the prompt, what a method learns from it,
-	// the draft model's pass over it, and all rounds. 0 in logs of earlier releases.
+	// the draft model's pass over it, and all rounds.
 	Total  time.Duration `json:"total,omitempty"`
 	Output []int32       `json:"output"`
 	Looped int           `json:"loop_tokens"` // tokens of Output that lie in loops
@@ -41,19 +41,14 @@ type Measurement struct {
 	Missed int `json:"missed,omitempty"`
 }
 
-// The names and versions of a log's format.
-const (
-	logFormat    = "talf-bench-2"
-	oldLogFormat = "talf-bench-1"
-)
+// logFormat is the name and version of a log's format.
+const logFormat = "talf-bench-2"
 
 // Settings are what all measurements of a log share, besides their keys.
 type Settings struct {
 	Function *identity.Function `json:"function"`
 	Drafts   []DraftModel       `json:"drafts,omitempty"`
 	Rest     identity.Spec      `json:"options"` // by name
-	// Old are the settings in the header of logs of earlier releases, which cover less.
-	Old string `json:"-"`
 }
 
 // A DraftModel identifies a draft model of a run.
@@ -91,39 +86,27 @@ func (s *Settings) text() string {
 	return string(raw)
 }
 
-// accept judges a header that is not the one that this run writes. old says that an earlier
-// release wrote it.
-func (s *Settings) accept(h jsonl.Header) (old bool, err error) {
-	if h.Format == oldLogFormat {
-		if h.Settings != s.Old {
-			return true, jsonl.ErrSettings
-		}
-		return true, nil
-	}
+// accept judges a header that is not the one that this run writes.
+func (s *Settings) accept(h jsonl.Header) error {
 	var then Settings
 	missing := func(d DraftModel) bool { return d.Function == nil }
 	if json.Unmarshal([]byte(h.Settings), &then) != nil || then.Function == nil || slices.ContainsFunc(then.Drafts, missing) {
-		return false, jsonl.ErrSettings
+		return jsonl.ErrSettings
 	}
 	if d := s.against(&then); d != nil {
-		return false, fmt.Errorf("%w: %s", jsonl.ErrSettings, d.Since("the measurements were made"))
+		return fmt.Errorf("%w: %s", jsonl.ErrSettings, d.Since("the measurements were made"))
 	}
 	if len(then.Drafts) != len(s.Drafts) {
-		return false, fmt.Errorf("%w: %d draft models, the measurements were made with %d", jsonl.ErrSettings, len(s.Drafts), len(then.Drafts))
+		return fmt.Errorf("%w: %d draft models, the measurements were made with %d", jsonl.ErrSettings, len(s.Drafts), len(then.Drafts))
 	}
-	return false, nil // they differ in what is not compared, such as what a model derives from
+	return nil // they differ in what is not compared, such as what a model derives from
 }
 
-// logConfig describes a log of measurements, which it appends to got as they are read. old is
-// set if an earlier release began the log.
-func logConfig(settings *Settings, got *[]Measurement, old *bool) jsonl.Config {
+// logConfig describes a log of measurements, which it appends to got as they are read.
+func logConfig(settings *Settings, got *[]Measurement) jsonl.Config {
 	return jsonl.Config{
 		Kind: "a log of measurements", Header: jsonl.Header{Format: logFormat, Settings: settings.text()},
-		Formats: []string{oldLogFormat},
-		Accept: func(h jsonl.Header) (err error) {
-			*old, err = settings.accept(h)
-			return err
-		},
+		Accept: settings.accept,
 		Line: func(line []byte) error {
 			var m Measurement
 			if err := json.Unmarshal(line, &m); err != nil {
@@ -144,15 +127,11 @@ func logConfig(settings *Settings, got *[]Measurement, old *bool) jsonl.Config {
 }
 
 // OpenLog opens or creates a log of measurements and returns those it holds. A log with other
-// settings is refused. A log of an earlier release is continued as it is; why says what it leaves
-// unknown.
-func OpenLog(path string, settings *Settings) (log *jsonl.Log, got []Measurement, why string, err error) {
-	old := false
-	if log, err = jsonl.Open(path, logConfig(settings, &got, &old)); err != nil {
-		return nil, nil, "", err
+// settings is refused.
+func OpenLog(path string, settings *Settings) (log *jsonl.Log, got []Measurement, err error) {
+	log, err = jsonl.Open(path, logConfig(settings, &got))
+	if err != nil {
+		return nil, nil, err
 	}
-	if old {
-		why = "an earlier release began this log and kept only hashes of the models' weights and the options: whether their config.json are still the same is not known"
-	}
-	return log, got, why, nil
+	return log, got, nil
 }

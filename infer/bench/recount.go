@@ -12,14 +12,13 @@ import (
 )
 
 // ReadLog reads a log of measurements of any run, to show it. Of measurements with the same key the
-// last counts. settings are nil if an earlier release wrote the log.
+// last counts.
 func ReadLog(r io.Reader) (got []Measurement, settings *Settings, err error) {
-	var ignored bool
 	var all []Measurement
-	c := logConfig(new(Settings), &all, &ignored)
+	c := logConfig(new(Settings), &all)
 	c.Accept = func(h jsonl.Header) error {
 		var s Settings
-		if h.Format == logFormat && json.Unmarshal([]byte(h.Settings), &s) == nil && s.Function != nil {
+		if json.Unmarshal([]byte(h.Settings), &s) == nil && s.Function != nil {
 			settings = &s
 		}
 		return nil

@@ -6,8 +6,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"os"
-	"path/filepath"
 	"reflect"
 	"strings"
 	"testing"
@@ -82,7 +80,7 @@ func these() *bench.Settings {
 		return &identity.Function{Model: identity.Model{Tensors: tensors}, KV: "f32"}
 	}
 	return &bench.Settings{
-		Function: of("m"), Rest: identity.Spec{"--warmup": []byte("1")}, Old: "these",
+		Function: of("m"), Rest: identity.Spec{"--warmup": []byte("1")},
 		Drafts: []bench.DraftModel{{Name: "near", Function: of("t"), Tokenizer: "y"}},
 	}
 }
@@ -98,29 +96,9 @@ func header(s *bench.Settings) string {
 	return fmt.Sprintf("{\"format\":\"talf-bench-2\",\"settings\":%q}\n", s.Text())
 }
 
-// A log of an earlier release goes on, but it is not said to be checked.
-func TestALogOfAnEarlierReleaseIsContinued(t *testing.T) {
-	path := filepath.Join(t.TempDir(), "log")
-	const old = `{"format":"talf-bench-1","settings":"these"}` + "\n" + `{"key":"k"}` + "\n"
-	if err := os.WriteFile(path, []byte(old), 0o644); err != nil {
-		t.Fatal(err)
-	}
-	log, got, why, err := bench.OpenLog(path, these())
-	if err != nil || len(got) != 1 || !strings.Contains(why, "config.json") {
-		t.Fatalf("%d measurements, %q, %v", len(got), why, err)
-	}
-	if err := errors.Join(log.Append(bench.Measurement{Key: "l"}), log.Close()); err != nil {
-		t.Fatal(err)
-	}
-	raw, err := os.ReadFile(path)
-	if err != nil || !strings.HasPrefix(string(raw), old+`{"key":"l"`) {
-		t.Errorf("the log became %s, %v", raw, err)
-	}
-}
-
 func TestLogsOfOtherThingsAreRefused(t *testing.T) {
 	for in, want := range map[string]string{
-		"{\"format\":\"talf-bench-1\",\"settings\":\"others\"}\n":                     "another model or with other options",
+		"{\"format\":\"talf-bench-1\",\"settings\":\"others\"}\n":                     "this is not a log of measurements",
 		"{\"format\":\"talf-bench-2\",\"settings\":\"others\"}\n":                     "another model or with other options",
 		header(other(func(s *bench.Settings) { s.Function.KV = "bf16" })):             "the type of keys and values is f32, the measurements were made with bf16",
 		header(other(func(s *bench.Settings) { s.Rest["--warmup"] = []byte("3") })):   "--warmup is 1, the measurements were made with 3",

@@ -128,9 +128,8 @@ func keepFiles(t *testing.T, dir, program string) {
 	}
 }
 
-// Files of every release are read, and runs that it left unfinished are continued: to the same
-// bytes, and in the form of that release. Files of schema 1 do not say enough to be sure that
-// the model is the same, which the user is told.
+// Files of every release are read, and runs that it left unfinished are continued to the same
+// bytes.
 func TestFilesOfReleases(t *testing.T) {
 	if *keep != "" {
 		dir, err := filepath.Abs(filepath.Join(releases, *keep))
@@ -150,19 +149,15 @@ func TestFilesOfReleases(t *testing.T) {
 			schemas = append(schemas, e.Name())
 		}
 	}
-	if !slices.Equal(schemas, []string{"1", "2"}) {
+	if !slices.Equal(schemas, []string{"2"}) {
 		t.Errorf("files of the schemas %v", schemas)
 	}
 	for _, schema := range schemas {
-		t.Run("schema "+schema, func(t *testing.T) { continueFiles(t, schema == "1") })
+		t.Run("schema "+schema, func(t *testing.T) { continueFiles(t, schema) })
 	}
 }
 
-func continueFiles(t *testing.T, old bool) {
-	schema := "2"
-	if old {
-		schema = "1"
-	}
+func continueFiles(t *testing.T, schema string) {
 	kept, err := filepath.Abs(filepath.Join(releases, schema))
 	if err != nil {
 		t.Fatal(err)
@@ -172,15 +167,6 @@ func continueFiles(t *testing.T, old bool) {
 	copySources(t, dir)
 	talftest.Write(t, filepath.Join(dir, "q8", "tokenizer.json"), readFile(t, filepath.Join(dir, "model", "tokenizer.json")))
 	t.Chdir(dir)
-	// continued runs a command that goes on from files, and checks what the user is told.
-	continued := func(warns bool, args ...string) talftest.Result {
-		t.Helper()
-		r := done(t, args...)
-		if warned := strings.Contains(r.Err, "earlier release"); warned != (warns && old) {
-			t.Errorf("talf %s: warned %v\n%s", strings.Join(args, " "), warned, r.Err)
-		}
-		return r
-	}
 	same := func(name, like string) {
 		t.Helper()
 		got, want := talftest.Contents(t, name), talftest.Contents(t, filepath.Join(kept, like))
@@ -198,11 +184,11 @@ func continueFiles(t *testing.T, old bool) {
 	}
 
 	// Labels, complete and interrupted.
-	continued(false, labelling("labels")...)
+	done(t, labelling("labels")...)
 	same("labels", "labels")
 	copyTo(t, "labels", "part")
 	cutSet(t, "part", 1)
-	continued(true, labelling("part")...)
+	done(t, labelling("part")...)
 	same("part", "labels")
 	if err := os.Remove("part/manifest.json"); err != nil { // as if killed before the first one was written
 		t.Fatal(err)
@@ -212,32 +198,29 @@ func continueFiles(t *testing.T, old bool) {
 			t.Fatal(err)
 		}
 	}
-	continued(true, labelling("part")...)
+	done(t, labelling("part")...)
 	same("part", "labels")
 	done(t, "inspect", "labels")
-	continued(true, training("anew")...)
+	done(t, training("anew")...)
 
 	// A run of training, from its second step on.
 	if err := os.RemoveAll("run/step-00000004"); err != nil {
 		t.Fatal(err)
 	}
-	continued(true, training("run", "--resume")...)
+	done(t, training("run", "--resume")...)
 	same("run", "run")
 	done(t, "inspect", "run")
-	continued(true, "generate", "--model", "model", "--head", "run", "--prompt", "Once", "--max-tokens", "4")
-	continued(true, "generate", "--model", "q8", "--head", "run", "--prompt", "Once", "--max-tokens", "4")
+	done(t, "generate", "--model", "model", "--head", "run", "--prompt", "Once", "--max-tokens", "4")
+	done(t, "generate", "--model", "q8", "--head", "run", "--prompt", "Once", "--max-tokens", "4")
 	done(t, "import", "--head", "run", "--model", "model", "--out", "imported")
-	if r := done(t, "generate", "--model", "model", "--head", "imported", "--prompt", "Once", "--max-tokens", "4"); strings.Contains(r.Err, "earlier release") {
-		t.Errorf("a head that was imported for its target: %s", r.Err)
-	}
+	done(t, "generate", "--model", "model", "--head", "imported", "--prompt", "Once", "--max-tokens", "4")
 
 	// Answers.
-	if whole := readFile(t, "answers.jsonl"); !old {
-		cutLines(t, "answers.jsonl", 1)
-		continued(false, answering("answers.jsonl")...)
-		if got := readFile(t, "answers.jsonl"); got != whole {
-			t.Errorf("the answers are\n%s, want\n%s", got, whole)
-		}
+	whole := readFile(t, "answers.jsonl")
+	cutLines(t, "answers.jsonl", 1)
+	done(t, answering("answers.jsonl")...)
+	if got := readFile(t, "answers.jsonl"); got != whole {
+		t.Errorf("the answers are\n%s, want\n%s", got, whole)
 	}
 
 	// Measurements, which a log keeps with the name of the device.
@@ -253,7 +236,7 @@ func continueFiles(t *testing.T, old bool) {
 	talftest.Write(t, "bench.jsonl", log)
 	cutLines(t, "bench.jsonl", 3)
 	first := readFile(t, "bench.jsonl")
-	continued(true, measuring("bench.jsonl")...)
+	done(t, measuring("bench.jsonl")...)
 	got := readFile(t, "bench.jsonl")
 	if !strings.HasPrefix(got, first) || strings.Count(got, "\n") != strings.Count(log, "\n") || !slices.Equal(outputs(t, got), outputs(t, log)) {
 		t.Errorf("the log has %d lines, want those of\n%s", strings.Count(got, "\n"), log)
@@ -265,12 +248,6 @@ func continueFiles(t *testing.T, old bool) {
 	done(t, "inspect", "trace", "trace.jsonl")
 	if r := done(t, "generate", "--model", "q8", "--prompt", "Once", "--max-tokens", "4"); r.Out == "" {
 		t.Error("the quantised model says nothing")
-	}
-	// They are in the form of the release.
-	for file, want := range map[string]bool{"labels/manifest.json": old, "run/step-00000004/manifest.json": old} {
-		if got := regexp.MustCompile(`"schema": ?1\b`).MatchString(readFile(t, file)); got != want {
-			t.Errorf("%s: of schema 1: %v, want %v", file, got, want)
-		}
 	}
 	done(t, "generate", "--model", "model", "--head", "run", "--prompt", "Once", "--max-tokens", "4", "--trace", "new.jsonl")
 	head, _, _ := strings.Cut(readFile(t, "new.jsonl"), "\n")

@@ -83,7 +83,7 @@ func (d *Data) String() string {
 	}
 	p.coverage(d.DraftVocab)
 	p.printf("features      %s%s\n", m.Features, tapsOf(m))
-	p.printf("target        %s, hidden %d, vocabulary %d\n", identity.Short(m.Made()), m.Hidden, m.Vocab)
+	p.printf("target        %s, hidden %d, vocabulary %d\n", identity.Short(m.Function.Hash()), m.Hidden, m.Vocab)
 	if f := m.Function; f != nil {
 		p.printf("made with     weights %s, keys and values %s, activations %s, arithmetic %s\n", f.Weights, f.KV, cmp.Or(f.Activations, "of the device"), f.Arithmetic)
 	}

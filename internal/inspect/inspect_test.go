@@ -129,7 +129,7 @@ func TestADraftHeadIsDescribedInEveryLayout(t *testing.T) {
 	c := modeltest.Default()
 	spec := c.Spec().DraftFor(true)
 	dir := filepath.Join(t.TempDir(), "head")
-	if err := head.Write(t.Context(), dir, spec, identity.Tie{Origin: strings.Repeat("ab", 32)}, head.Random(spec, 1)...); err != nil {
+	if err := head.Write(t.Context(), dir, spec, identity.To(&identity.Model{Spec: identity.Spec{}, Tensors: strings.Repeat("ab", 32)}), head.Random(spec, 1)...); err != nil {
 		t.Fatal(err)
 	}
 	text, fields := describe(t, dir)

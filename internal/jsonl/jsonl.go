@@ -11,7 +11,6 @@ import (
 	"io"
 	"os"
 	"path/filepath"
-	"slices"
 	"strings"
 
 	"talf/internal/durable"
@@ -30,10 +29,8 @@ type Header struct {
 type Config struct {
 	Kind   string // what the log is, for errors: "a log of measurements"
 	Header Header // an empty Format means that there is no header line
-	// Formats are those of earlier versions that are accepted too. Accept, if not nil, judges a
-	// header that has one of them, or other Settings; an error refuses the log.
-	Formats []string
-	Accept  func(Header) error
+	// Accept, if not nil, judges a header that has other Settings; an error refuses the log.
+	Accept func(Header) error
 	// Start begins every line of a log without a header, such as `{"index":`. It distinguishes a
 	// torn line from other text, which is not cut off.
 	Start string
@@ -79,7 +76,7 @@ func (c *Config) Read(r io.Reader) (whole int64, err error) {
 		switch {
 		case n == 1 && c.Header.Format != "":
 			var h Header
-			if err := json.Unmarshal(line, &h); err != nil || h.Format != c.Header.Format && !slices.Contains(c.Formats, h.Format) {
+			if err := json.Unmarshal(line, &h); err != nil || h.Format != c.Header.Format {
 				return 0, c.foreign(n, nil)
 			}
 			if h != c.Header {
@@ -110,19 +107,14 @@ func (c *Config) Read(r io.Reader) (whole int64, err error) {
 // torn reports whether a last line without its line break may be the beginning of line n. Some
 // file systems fill what a crash left unwritten with zeros.
 func (c *Config) torn(n int, line []byte) bool {
-	got, starts := string(bytes.TrimRight(line, "\x00")), []string{c.Start}
+	got, want := string(bytes.TrimRight(line, "\x00")), c.Start
 	if c.Header.Format != "" {
 		if n > 1 {
 			return true // the header says whose file it is
 		}
-		starts = nil
-		for _, f := range append([]string{c.Header.Format}, c.Formats...) {
-			starts = append(starts, `{"format":"`+f)
-		}
+		want = `{"format":"` + c.Header.Format
 	}
-	return slices.ContainsFunc(starts, func(want string) bool {
-		return strings.HasPrefix(got, want) || strings.HasPrefix(want, got)
-	})
+	return strings.HasPrefix(got, want) || strings.HasPrefix(want, got)
 }
 
 func (c *Config) foreign(n int, why error) error {

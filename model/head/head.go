@@ -42,8 +42,7 @@ import (
 type Options struct {
 	Model model.Options
 	Force bool // load even if the head was trained for another target
-	// Warn, if not nil, is called with what could not be checked: files of earlier releases say
-	// less about their target.
+	// Warn, if not nil, is called with what could not be checked: a GGUF file does not say what it was converted from.
 	Warn func(string)
 }
 
@@ -122,9 +121,6 @@ func CheckTie(t identity.Tie, target *model.Model, opt Options) error {
 			opt.Warn(fmt.Sprintf("%s. The target is a GGUF file, which does not say what it was converted from: if from another model, drafts are useless, though the output does not depend on them", d.Since("it was trained")))
 		}
 		return nil
-	}
-	if why := t.Uncovered(); why != "" && opt.Warn != nil {
-		opt.Warn(why)
 	}
 	return nil
 }

@@ -145,23 +145,16 @@ func TestTies(t *testing.T) {
 		tie    identity.Tie
 		target *identity.Model
 		want   string
-		less   bool
 	}{
-		{identity.Tie{}, trained, "", false},
-		{identity.To(trained), trained, "", false},
-		{identity.To(trained), quantised, "", false},
-		{identity.To(quantised), trained, "", false},
-		{identity.To(trained), other, "rope_theta is 500000, it was trained with 10000", false},
-		{identity.To(trained), unrelated, "the hash of the weights is ef, it was trained with abababababab", false},
-		{identity.Tie{Origin: trained.Tensors}, quantised, "", true},
-		{identity.Tie{Origin: trained.Tensors}, other, "", true},
-		{identity.Tie{Origin: trained.Tensors}, unrelated, "the hash of the weights is ef, it was trained with abababababab", true},
+		{identity.Tie{}, trained, ""},
+		{identity.To(trained), trained, ""},
+		{identity.To(trained), quantised, ""},
+		{identity.To(quantised), trained, ""},
+		{identity.To(trained), other, "rope_theta is 500000, it was trained with 10000"},
+		{identity.To(trained), unrelated, "the hash of the weights is ef, it was trained with abababababab"},
 	} {
 		if got := c.tie.Against(c.target.Spec, c.target.Base()).Since("it was trained"); got != c.want {
 			t.Errorf("%v: %q, want %q", c.tie, got, c.want)
-		}
-		if got := c.tie.Uncovered(); (got != "") != c.less {
-			t.Errorf("%v: not covered: %q", c.tie, got)
 		}
 		meta := map[string]string{}
 		c.tie.Metadata(meta)

@@ -15,15 +15,12 @@ func (a *app) openLog(o *benchOptions, r *rig.Rig, c *bench.Config) (io.Closer, 
 		return io.NopCloser(nil), nil
 	}
 	m := &o.decode.machine
-	log, why, err := r.OpenLog(o.log, c, map[string]any{
+	log, err := r.OpenLog(o.log, c, map[string]any{
 		"--layers": m.Layers, "--ignore-eos": o.decode.IgnoreEOS, "--warmup": o.warmup,
 		"--parts": o.parts, // measurements without them are of no use to a run with them
-	}, m.ActBits.OfQ8(), m.Layers, o.heads, o.drafts, o.decode.IgnoreEOS, o.warmup)
+	})
 	if err != nil {
 		return nil, fmt.Errorf("%w: choose another --log", err)
-	}
-	if why != "" {
-		a.log.Warn(why, "file", o.log)
 	}
 	a.resume = fmt.Sprintf("run the same command again to go on: %s keeps what was measured", o.log)
 	return log, nil

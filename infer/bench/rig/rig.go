@@ -39,11 +39,10 @@ type Rig struct {
 
 	split   prompts.Split
 	decoder *decode.Decoder
-	names   []string        // of the heads
-	heads   []*head.Head    // among the draft models
-	blind   []string        // names of Medusa heads and block drafters
-	texts   [][]int32       // of all sets, uncut
-	origins []func() string // of the draft models
+	names   []string     // of the heads
+	heads   []*head.Head // among the draft models
+	blind   []string     // names of Medusa heads and block drafters
+	texts   [][]int32    // of all sets, uncut
 	closers []func() error
 }
 
@@ -76,10 +75,8 @@ func (r *Rig) AddHead(n Named, force bool, warn func(string)) error {
 		} else {
 			r.names, r.heads = append(r.names, n.Name), append(r.heads, h)
 		}
-		r.origins = append(r.origins, h.Origin)
 	case *medusa.Heads:
 		r.blind = append(r.blind, n.Name)
-		r.origins = append(r.origins, func() string { return h.Function().Tensors })
 	}
 	r.Sources = append(r.Sources, bench.Source{Name: n.Name, Source: src})
 	return nil
@@ -88,7 +85,6 @@ func (r *Rig) AddHead(n Named, force bool, warn func(string)) error {
 // AddDraft adds a language model as a draft model, and takes ownership of it.
 func (r *Rig) AddDraft(name string, m *model.Model, v *source.Vocab) {
 	r.closers = append(r.closers, m.Close)
-	r.origins = append(r.origins, m.Origin)
 	r.Sources = append(r.Sources, bench.Source{Name: name, LM: true, Source: source.NewLM(m, v, 0)})
 }
 
@@ -118,37 +114,19 @@ func (r *Rig) Settings(rest map[string]any) (*bench.Settings, error) {
 	return s, nil
 }
 
-// OldSettings is the form of Settings in logs of earlier releases.
-func (r *Rig) OldSettings(rest ...any) (string, error) {
-	hashes := []string{r.Model.Origin()}
-	for _, hash := range r.origins {
-		hashes = append(hashes, hash())
-	}
-	b, err := json.Marshal(append([]any{hashes, r.Model.Device().Name(), r.Model.Products(), r.Model.Options().KV}, rest...))
-	return string(b), err
-}
-
-// OpenLog makes c continue from a log and append to it. rest and old are what Settings and
-// OldSettings take, with what only earlier releases compare in old. why says what a log of an
-// earlier release leaves unknown.
-func (r *Rig) OpenLog(path string, c *bench.Config, rest map[string]any, old ...any) (log io.Closer, why string, err error) {
+// OpenLog makes c continue from a log and append to it. rest is what Settings takes.
+func (r *Rig) OpenLog(path string, c *bench.Config, rest map[string]any) (io.Closer, error) {
 	s, err := r.Settings(rest)
 	if err != nil {
-		return nil, "", err
+		return nil, err
 	}
-	if c.Parts {
-		old = append(old, "parts")
-	}
-	if s.Old, err = r.OldSettings(old...); err != nil {
-		return nil, "", err
-	}
-	l, known, why, err := bench.OpenLog(path, s)
+	l, known, err := bench.OpenLog(path, s)
 	if err != nil {
-		return nil, "", err
+		return nil, err
 	}
 	c.Known = known
 	c.Keep = func(m *bench.Measurement) error { return l.Append(m) }
-	return l, why, nil
+	return l, nil
 }
 
 // Hold gives c a format of answers, unless that is any text.

@@ -136,10 +136,6 @@ func TestSettingsNameTheModelsInOrder(t *testing.T) {
 	if err != nil || len(with.Drafts) != 1 || with.Drafts[0].Name != "a" || with.Drafts[0].Function.Tensors == bare.Function.Tensors {
 		t.Errorf("with a head: %+v, %v", with, err)
 	}
-	old, err := r.OldSettings(3, "x")
-	if want := fmt.Sprintf(`[["%s","%s"],`, r.Model.Origin(), with.Drafts[0].Function.Tensors); err != nil || !strings.HasPrefix(old, want) || !strings.HasSuffix(old, `,3,"x"]`) {
-		t.Errorf("of earlier releases: %s, %v, want %s", old, err, want)
-	}
 	var names []string
 	c := bench.Default()
 	_, err = r.ByRank(t.Context(), rig.OverTexts, &c, 2, func(int) {}, func(head string, _ [][]heads.Item, _ []heads.Text) error {
