@@ -12,8 +12,9 @@ import (
 )
 
 // Block heads from text on: the states are stored, the losses on held-out text fall along the text and over
-// the target's trees, another run starts from the head, and it is exported in its family's layout.
-func TestABlockHeadFromTextToExport(t *testing.T) {
+// the target's trees, another run starts from the head, answers drafted with it are the model's own, and it is
+// exported in its family's layout.
+func TestABlockHeadFromTextToAnswers(t *testing.T) {
 	if testing.Short() {
 		t.Skip("runs whole pipelines")
 	}
@@ -38,6 +39,13 @@ func TestABlockHeadFromTextToExport(t *testing.T) {
 	}
 	if n := len(held); n != 3 || !(held[1] < held[0] && held[2] < held[1]) {
 		t.Errorf("losses on held-out text %v, want falling ones", held)
+	}
+	prompt := []string{"generate", "--model", w.Model, "--prompt", "Once upon", "--max-tokens", "12"}
+	want := talftest.OK(t, "", append(prompt, "--method", "ar")...)
+	for _, method := range []string{"salf", "linear"} {
+		if got := talftest.OK(t, "", append(prompt, "--head", more, "--method", method)...); got != want {
+			t.Errorf("with %s the answer is %q, the model's %q", method, got, want)
+		}
 	}
 	exported := filepath.Join(dir, "dspark")
 	talftest.OK(t, "", "export", "--head", more, "--model", w.Model, "--format", "block", "--out", exported)
