@@ -139,19 +139,21 @@ func apart(t testing.TB, a, b map[string][]float32) (worst float64) {
 func TestRanksMakeTheStepsOfOneProcess(t *testing.T) {
 	for _, c := range []struct {
 		loss         string
+		network      string
 		accum, ranks int
 		steps        int
 		tolerance    float64
 	}{
-		{"talf", 2, 2, 50, 0},
-		{"eagle", 4, 2, 50, 1e-6},
-		{"hass:top=2", 3, 3, 10, 0},
+		{"talf", "", 2, 2, 50, 0},
+		{"eagle", "", 4, 2, 50, 1e-6},
+		{"hass:top=2", "", 3, 3, 10, 0},
+		{"dspark", "block:size=3,taps=0+1,shift=on,markov=vanilla,rank=4,confidence=on", 2, 2, 10, 0},
 	} {
 		if testing.Short() {
 			c.steps = 6
 		}
 		r := newRanked(t, c.accum)
-		r.cfg.Loss, r.cfg.Steps = c.loss, c.steps
+		r.cfg.Loss, r.cfg.Network, r.cfg.Steps = c.loss, c.network, c.steps
 		r.cfg.LR = 1e-3
 		many, one := r, r
 		one.out += "-one"
