@@ -223,3 +223,76 @@ func candidatesAgree(b *bench) {
 	b.gradient("dh", b.read(dh, n*hidden), f, h64, 1e-5)
 	b.gradient("dw", b.read(dw, v*hidden), f, w64, 1e-5)
 }
+
+// blockProgram is what training a block head needs beside a Llama's operations.
+func blockProgram(b *bench) []result {
+	ops := b.q.Abilities().Block
+	if ops == nil {
+		return nil
+	}
+	var out []result
+	put := func(name string, buf compute.Buffer) {
+		n := 1
+		for _, s := range buf.Shape() {
+			n *= s
+		}
+		out = append(out, result{name, b.read(buf, n)})
+	}
+	for _, causal := range []bool{false, true} {
+		t := newBlockBatch(b, 5, causal)
+		rows, width := len(t.g.First), t.heads*t.hd
+		q, k, v := t.buffers(b)
+		for l := range k[2:] {
+			k[2+l], v[2+l] = k[1], v[1]
+		}
+		o, lse, dq := b.alloc(compute.F32, rows, width), b.alloc(compute.F32, rows, t.heads), b.alloc(compute.F32, rows, width)
+		var dk, dv []compute.Buffer
+		for l := range k {
+			dk, dv = append(dk, b.alloc(compute.F32, k[min(l, 1)].Shape()...)), append(dv, b.alloc(compute.F32, v[min(l, 1)].Shape()...))
+			dk[l], dv[l] = dk[min(l, 1)], dv[min(l, 1)]
+		}
+		b.train().TreeAttend(o, lse, q, k, v, &t.g)
+		b.train().TreeAttendGrad(dq, dk, dv, b.buffer(b.random(rows*width), rows, width), o, lse, q, k, v, &t.g)
+		put("TreeAttend of blocks", o)
+		put("dq of blocks", dq)
+		for l := range 2 {
+			put("dk of blocks", dk[l])
+			put("dv of blocks", dv[l])
+		}
+	}
+	const n, h, v, k, size = 60, 96, 700, 9, 6
+	x, dy, gate := b.buffer(b.random(n*h), n, h), b.buffer(b.random(n*h), n, h), b.buffer(b.random(n*h), n, h)
+	y, dx, dgate := b.alloc(compute.F32, n, h), b.alloc(compute.F32, n, h), b.alloc(compute.F32, n, h)
+	ops.Gate(y, gate, x, n*h)
+	put("Gate", y)
+	ops.GateGrad(dgate, dx, dy, gate, x, n*h)
+	put("dgate", dgate)
+	put("dx of Gate", dx)
+	ops.Mul(y, dy, x, n*h)
+	put("Mul", y)
+	c := compute.Taps{Group: 4, Block: size}
+	coef, base := b.buffer(b.random(n*2*h/c.Group), n, 2*h/c.Group), b.buffer(b.random(2*h), 2, h)
+	ops.Convolve(y, x, coef, base, c, n)
+	put("Convolve", y)
+	dcoef, dbase := b.alloc(compute.F32, n, 2*h/c.Group), b.alloc(compute.F32, 2, h)
+	ops.ConvolveGrad(dx, dcoef, dbase, dy, x, coef, base, c, n)
+	put("dx of Convolve", dx)
+	put("dcoef", dcoef)
+	put("dbase", dbase)
+	w, ids := b.buffer(b.random(v*h), v, h), make([]int32, n*k)
+	ops.Candidates(ids, x, w, k, n)
+	p, scale := b.random(n*k), make([]float32, n)
+	for i := range scale {
+		scale[i] = 0.25
+	}
+	loss, dw := b.alloc(compute.F32, n), b.alloc(compute.F32, v, h)
+	ops.CandidateCE(loss, dx, dw, x, w, ids, p, scale, k, n)
+	put("CandidateCE loss", loss)
+	put("CandidateCE dh", dx)
+	put("CandidateCE dw", dw)
+	dl := b.alloc(compute.F32, n)
+	ops.Logistic(loss, dl, b.buffer(b.random(n), n), p, scale, n)
+	put("Logistic loss", loss)
+	put("Logistic dx", dl)
+	return out
+}

@@ -17,7 +17,7 @@ import (
 // enough to be split between threads.
 func Same(t *testing.T, formats []compute.DType, newDevices map[string]func() compute.Device, reference func() compute.Device) {
 	program := func(b *bench) []result {
-		return slices.Concat(program(b, formats), variantsProgram(b))
+		return slices.Concat(program(b, formats), variantsProgram(b), blockProgram(b))
 	}
 	want := program(newBench(t, reference()))
 	for name, newDevice := range newDevices {
@@ -43,6 +43,11 @@ func Digest(t *testing.T, formats []compute.DType, newDevice func() compute.Devi
 // VariantsDigest is Digest for the operations of queues with Variants.
 func VariantsDigest(t *testing.T, newDevice func() compute.Device) string {
 	return digest(variantsProgram(newBench(t, newDevice())))
+}
+
+// BlockDigest is Digest for the operations of queues with Block.
+func BlockDigest(t *testing.T, newDevice func() compute.Device) string {
+	return digest(blockProgram(newBench(t, newDevice())))
 }
 
 func digest(results []result) string {

@@ -134,3 +134,14 @@ func TestNewRefusesBadConfigurations(t *testing.T) {
 		t.Errorf("Name() = %q, want %q", got, want)
 	}
 }
+
+func TestBitsOfBlockHeadsArePinned(t *testing.T) {
+	const want = "4b81b1984e95225ec8757fb37c0f19af41dc7305726220b903cd691ef7b1838d"
+	for _, class := range classes() {
+		t.Run(class.String(), func(t *testing.T) {
+			if got := computetest.BlockDigest(t, func() compute.Device { return device(t, class, 2) }); got != want {
+				t.Errorf("digest of the results is %s, want %s", got, want)
+			}
+		})
+	}
+}
