@@ -64,8 +64,8 @@ const (
 	RNNMarkov     Markov = "rnn"
 )
 
-// mostBlock bounds the rows of a block.
-const mostBlock = 64
+// mostBlock bounds the rows of a block, and mostTaps the layers of the target that it reads: published heads have 16 and 5.
+const mostBlock, mostTaps = 64, 256
 
 // Family names the family of which the network is, or of which it has most.
 func (b *Block) Family() string {
@@ -140,8 +140,8 @@ func (b *Block) validate(s *Spec) error {
 		return errors.New("fields of a block drafter are set, but this is not a draft head")
 	case b.Size < 1 || b.Size > mostBlock || b.Drafts() < 1:
 		return fmt.Errorf("block_size is %d, want at most %d rows and one that predicts", b.Size, mostBlock)
-	case len(b.Taps) == 0 || len(b.Taps) > maxDim/s.Hidden:
-		return fmt.Errorf("target_layer_ids has %d entries, want at least 1 and at most %d elements in all", len(b.Taps), maxDim)
+	case len(b.Taps) == 0 || len(b.Taps) > min(mostTaps, maxDim/s.Hidden):
+		return fmt.Errorf("target_layer_ids has %d entries, want 1 to %d and at most %d elements in all", len(b.Taps), mostTaps, maxDim)
 	case b.Mask < 0 || int(b.Mask) >= s.Vocab:
 		return fmt.Errorf("mask_token_id is %d, want a token below vocab_size, %d", b.Mask, s.Vocab)
 	case b.Causal != nil && len(b.Causal) != s.Layers:
@@ -168,6 +168,8 @@ func (b *Block) validate(s *Spec) error {
 		return fmt.Errorf("conv_group_size is %d, want a divisor of hidden_size, %d", b.Group, s.Hidden)
 	case b.SelectorRank < 0 || b.SelectorRank > maxDim || b.SelectorRank > 0 && b.Markov != "":
 		return fmt.Errorf("selector_rank is %d with markov_head_type %q, want one of them", b.SelectorRank, string(b.Markov))
+	case b.Confidence && b.SelectorRank > 0:
+		return errors.New("enable_confidence_head is true, want none with a selector")
 	case (b.SelectorTop > 0) != (b.SelectorRank > 0) || b.SelectorTop < 0 || b.SelectorTop > s.Vocab:
 		return fmt.Errorf("selector_top_k is %d with selector_rank %d, want up to %d tokens", b.SelectorTop, b.SelectorRank, s.Vocab)
 	}

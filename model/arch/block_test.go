@@ -1,6 +1,7 @@
 package arch
 
 import (
+	"context"
 	"encoding/json"
 	"maps"
 	"os"
@@ -12,6 +13,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"talf/internal/golden"
+	"talf/internal/limits/costtest"
 	"talf/model/safetensors"
 )
 
@@ -193,13 +195,35 @@ func TestBlockConfigurationsSayWhatIsWrong(t *testing.T) {
 			blockBase(t, m{"in.enable_confidence_head": true, "in.confidence_head_with_markov": true}), "want a confidence head and a markov_rank",
 		},
 		"a wide convolution": {blockBase(t, m{"in.conv_group_size": 16, "in.conv_kernel_size": 3}), "conv_kernel_size is 3, want 2"},
-		"uneven groups":      {blockBase(t, m{"in.conv_group_size": 7}), "conv_group_size is 7, want a divisor"},
-		"a wider target":     {speculated(t, "dflash", m{"target_hidden_size": 128}), "target_hidden_size is 128, want hidden_size, 64"},
-		"no layer":           {speculated(t, "dflash", m{"transformer_layer_config": nil}), "transformer_layer_config is missing"},
+		"a selector and confidence": {
+			blockBase(t, m{"in.selector_rank": 4, "in.selector_top_k": 4, "in.enable_confidence_head": true}), "want none with a selector",
+		},
+		"uneven groups":  {blockBase(t, m{"in.conv_group_size": 7}), "conv_group_size is 7, want a divisor"},
+		"a wider target": {speculated(t, "dflash", m{"target_hidden_size": 128}), "target_hidden_size is 128, want hidden_size, 64"},
+		"no layer":       {speculated(t, "dflash", m{"transformer_layer_config": nil}), "transformer_layer_config is missing"},
 	} {
 		if _, err := ParseDraft("config.json", c.raw, nil); err == nil || !strings.Contains(err.Error(), c.want) || !strings.HasPrefix(err.Error(), "config.json: ") {
 			t.Errorf("%s: %v, want %q", name, err, c.want)
 		}
+	}
+}
+
+func TestLongListsOfTapsAreRefusedInLinearTime(t *testing.T) {
+	ids := make([]int, 400_000)
+	for i := range ids {
+		ids[i] = i % maxLayers
+	}
+	for name, edits := range map[string]m{
+		"named":    {"in.target_layer_ids": ids, "num_target_layers": nil},
+		"implied":  {"in.target_layer_ids": nil, "num_target_layers": 1 << 26, "num_hidden_layers": maxLayers, "layer_types": nil},
+		"boundary": {"in.target_layer_ids": nil, "aux_hidden_state_layer_ids": ids, "num_target_layers": nil},
+	} {
+		raw := blockBase(t, edits)
+		costtest.Check(t, name, costtest.Default, func(context.Context) {
+			if _, err := ParseDraft("config.json", raw, nil); err == nil || !strings.Contains(err.Error(), "entries, want 1 to 256") {
+				t.Errorf("%s: %.200v", name, err)
+			}
+		})
 	}
 }
 
