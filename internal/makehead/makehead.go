@@ -58,7 +58,7 @@ func Default() Plan {
 	return Plan{
 		Format: 1, Seed: 1, Tokens: 100_000,
 		MaxTokens: 384, Questions: Asking{Temperature: 0.8, TopP: 0.95, MaxTokens: 96}, Side: 16,
-		K: 2, Depth: 3, Shard: 64,
+		K: 2, Depth: 3, Shard: 16,
 		Network: "eagle", Missed: 0.05, Init: "linear", Stages: []string{"hass:outside=mask:5e", "talf:outside=mask:1e:lr=1e-4"},
 		Rows: 512, Rate: 3e-4, Warmup: 50, Every: 100, Patience: 4,
 		Report: 19, Measure: 128,
