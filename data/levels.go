@@ -52,8 +52,8 @@ func newLevels(m *Meta) *levels {
 func (l *levels) add(r *Record, m *Meta, ks []int) {
 	n := m.Nodes()
 	for p := range r.Tokens {
-		if m.LossOnly && n > 1 && !r.hasTree(m, p*n+1) {
-			continue // the prompt
+		if (m.LossOnly || m.TreeShare > 0) && n > 1 && !r.hasTree(m, p*n+1) {
+			continue
 		}
 		l.roots++
 		for i := range n {

@@ -49,9 +49,12 @@ type Meta struct {
 	Features  FeatureMode        `json:"features"`
 	Taps      []int              `json:"taps,omitempty"` // boundaries of the target's layers, see model.Tap
 	LossOnly  bool               `json:"loss_only"`      // trees only where the token after the root is trained on; see docs/formats.md
-	Seed      uint64             `json:"seed"`
-	Sampling  string             `json:"sampling"` // how answers were regenerated; "" if they are those of the text
-	Source    string             `json:"source"`   // fingerprint of the input and of how it was divided
+	// TreeShare is the share of the sequences that have trees: the last ones, which training holds out. The others have the
+	// labels of their own tokens alone, as outside the loss mask with LossOnly. 0: all have trees.
+	TreeShare float64 `json:"tree_share,omitempty"`
+	Seed      uint64  `json:"seed"`
+	Sampling  string  `json:"sampling"` // how answers were regenerated; "" if they are those of the text
+	Source    string  `json:"source"`   // fingerprint of the input and of how it was divided
 	// Arithmetic names the device and the type of weights that computed the target, if
 	// they are not the CPU and the stored type. They determine the last bits of labels,
 	// and so which of nearly equal tokens a tree has.
@@ -99,6 +102,8 @@ func (m *Meta) Validate() error {
 		return versionError(m.Schema)
 	case m.Function == nil:
 		return errors.New("function: missing, want what computed the labels")
+	case !(m.TreeShare >= 0 && m.TreeShare < 1):
+		return fmt.Errorf("tree_share: %v, want 0 ≤ share < 1", m.TreeShare)
 	case m.Hidden < 1 || m.Hidden > 1<<20:
 		return fmt.Errorf("hidden: %d, want 1..%d", m.Hidden, 1<<20)
 	case m.Vocab < 1 || m.Vocab > 1<<24:
@@ -152,7 +157,7 @@ func (m *Meta) diff(o *Meta) string {
 		return fmt.Sprintf("function: %s is %s, want %s", d[0].Part, d[0].Now, d[0].Then)
 	}
 	a["taps"], b["taps"] = fmt.Sprint(m.Taps), fmt.Sprint(o.Taps) // lists do not compare
-	for _, key := range []string{"schema", "tokenizer", "hidden", "vocab", "k", "depth", "labels", "top_k", "features", "taps", "loss_only", "seed", "sampling", "source", "arithmetic"} {
+	for _, key := range []string{"schema", "tokenizer", "hidden", "vocab", "k", "depth", "labels", "top_k", "features", "taps", "loss_only", "tree_share", "seed", "sampling", "source", "arithmetic"} {
 		x, y := a[key], b[key]
 		if x == y {
 			continue

@@ -46,11 +46,13 @@ type Config struct {
 	// Features is what is stored of the hidden states: data.BF16, data.Taps or data.None.
 	// data.Taps may name the layers, as in "taps:2+16+29"; else they are those of EAGLE-3 heads.
 	Features data.FeatureMode
-	LossOnly bool    // no trees at positions outside the loss mask: prompts cost only their prefill
-	MaxLen   int     // tokens of a sequence; limited by the target's positions
-	EOS      EOSMode // where the end token is added; in conversations the template adds it
-	Shard    int     // sequences of a shard
-	Seed     uint64  // of regenerated answers
+	LossOnly bool // no trees at positions outside the loss mask: prompts cost only their prefill
+	// TreeShare is the share of the sequences that have trees, the last ones: Meta.TreeShare. 0: all.
+	TreeShare float64
+	MaxLen    int     // tokens of a sequence; limited by the target's positions
+	EOS       EOSMode // where the end token is added; in conversations the template adds it
+	Shard     int     // sequences of a shard
+	Seed      uint64  // of regenerated answers
 
 	Prompts int // prompts answered at once, with a Generator or an Answerer
 	Rows    int // maximum rows of one pass
@@ -100,6 +102,8 @@ func (c *Config) Validate() error {
 		return fmt.Errorf("preprocess: labels is %q, want %q or %q", c.Labels, data.TopK, data.Full)
 	case c.Labels == data.TopK && c.TopK < 1:
 		return fmt.Errorf("preprocess: label-k is %d, want at least 1", c.TopK)
+	case !(c.TreeShare >= 0 && c.TreeShare < 1):
+		return fmt.Errorf("preprocess: tree-share is %v, want more than 0 and less than 1, or 0 for trees of all sequences", c.TreeShare)
 	case c.MaxLen < minLen:
 		return fmt.Errorf("preprocess: max-len is %d, want at least %d", c.MaxLen, minLen)
 	case c.EOS != EOSAnswers && c.EOS != EOSAlways && c.EOS != EOSNever:
@@ -292,7 +296,7 @@ func (c *Config) meta(in *Inputs, maxLen int, files *inputFiles) (data.Meta, err
 	m := data.Meta{
 		Schema: data.SchemaVersion, Function: in.Target.Function(), Tokenizer: in.TokenizerHash,
 		Hidden: s.Hidden, Vocab: s.Vocab, Branch: c.K, Depth: c.Depth,
-		Labels: c.Labels, Features: mode, Taps: taps, LossOnly: c.LossOnly, Seed: c.Seed, Sampling: in.Sampling, Source: files.fingerprint(opts), Arithmetic: in.Arithmetic,
+		Labels: c.Labels, Features: mode, Taps: taps, LossOnly: c.LossOnly, TreeShare: c.TreeShare, Seed: c.Seed, Sampling: in.Sampling, Source: files.fingerprint(opts), Arithmetic: in.Arithmetic,
 	}
 	if c.Labels == data.TopK {
 		m.K = c.TopK

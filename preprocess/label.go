@@ -18,6 +18,7 @@ type labeller struct {
 	meta   *data.Meta
 	target *model.Model
 	top    int // tokens read from every row: labels, or the next level's candidates
+	from   int // the first sequence of the input that has trees
 
 	open   []*work // works that hold keys and values
 	segs   []model.Segment
@@ -51,8 +52,8 @@ type position struct {
 	rows []tree.Row // of the level that ran last
 }
 
-func newLabeller(c *Config, target *model.Model, meta *data.Meta) (*labeller, error) {
-	l := &labeller{c: c, meta: meta, target: target, top: c.K}
+func newLabeller(c *Config, target *model.Model, meta *data.Meta, from int) (*labeller, error) {
+	l := &labeller{c: c, meta: meta, target: target, top: c.K, from: from}
 	if meta.Labels == data.TopK {
 		l.top = max(l.top, meta.K)
 	} else {
@@ -254,7 +255,7 @@ func (l *labeller) trees(ctx context.Context, batch []*work) error {
 	}
 	for _, w := range batch {
 		for p := range w.tokens {
-			if l.c.LossOnly && (p+1 == len(w.tokens) || !w.answer[p+1]) {
+			if w.unit < l.from || l.c.LossOnly && (p+1 == len(w.tokens) || !w.answer[p+1]) {
 				l.blank(w, p)
 				continue
 			}
@@ -268,7 +269,7 @@ func (l *labeller) trees(ctx context.Context, batch []*work) error {
 	return l.grow(ctx)
 }
 
-// blank fills the deeper nodes of a position whose tree is not trained on: a chain of
+// blank fills the deeper nodes of a position that has no tree: a chain of
 // copies of the root, with its labels but with all probability in the tail.
 func (l *labeller) blank(w *work, p int) {
 	r, n, k := w.row, l.meta.Nodes(), l.meta.K

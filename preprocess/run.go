@@ -3,6 +3,7 @@ package preprocess
 import (
 	"context"
 	"fmt"
+	"math"
 	"runtime/debug"
 	"strings"
 	"sync"
@@ -118,6 +119,7 @@ type pipeline struct {
 	meta   data.Meta
 	maxLen int
 
+	bare    int            // so many sequences of the input have no trees: the first ones
 	detail  bool           // shards record what became of each file
 	dropped map[string]int // since the last shard
 	inputs  []data.Input   // since the last shard
@@ -259,6 +261,7 @@ func (p *pipeline) count(ctx context.Context) error {
 	})
 	p.detail = len(p.c.Files) > 1
 	n := 0
+	var rows []int // the sequences that will be rows, if only some have trees
 	for s, err := range p.cut.sequences(ctx, docs) {
 		if err == nil {
 			err = ctx.Err()
@@ -271,6 +274,9 @@ func (p *pipeline) count(ctx context.Context) error {
 			p.done.AllSequences++
 			p.done.AllTokens += int64(len(s.tokens))
 		}
+		if p.c.TreeShare > 0 && s.drop == "" {
+			rows = append(rows, n)
+		}
 		n++
 	}
 	if n == 0 {
@@ -278,6 +284,9 @@ func (p *pipeline) count(ctx context.Context) error {
 			return fmt.Errorf("preprocess: no text in %d lines that are all bad; the first: %w", bad, first)
 		}
 		return fmt.Errorf("preprocess: no text in %v", p.c.Files)
+	}
+	if len(rows) > 0 {
+		p.bare = rows[len(rows)-int(math.Ceil(p.c.TreeShare*float64(len(rows))))]
 	}
 	return nil
 }

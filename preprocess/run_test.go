@@ -529,6 +529,45 @@ func TestLossOnlyOmitsTreesThatAreNotTrainedOn(t *testing.T) {
 	}
 }
 
+// With TreeShare the last sequences have all that they would have else, and those before the labels of their own tokens
+// and no trees, however the run is cut into shards.
+func TestOnlyTheLastSequencesHaveTrees(t *testing.T) {
+	m := target(t, modeltest.Random(t, modeltest.Default(), 5), cpu.Default(), model.Default())
+	all := config(t, write(t, "in.jsonl", problems(12, 97)))
+	some := all
+	some.Out, some.TreeShare, some.Shard = t.TempDir(), 0.2, 5
+	for _, c := range []preprocess.Config{all, some} {
+		if _, err := preprocess.Run(context.Background(), c, preprocess.Inputs{Target: m, Tokenizer: numbers{1}}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	_, want := rows(t, all.Out)
+	meta, got := rows(t, some.Out)
+	if meta.TreeShare != 0.2 || len(got) != len(want) {
+		t.Errorf("share %v of %d sequences, want 0.2 of %d", meta.TreeShare, len(got), len(want))
+	}
+	bare := len(want) - (len(want)+4)/5
+	nodes := meta.Nodes()
+	for i := range want {
+		a, b := &want[i], &got[i]
+		if i >= bare {
+			if d := cmp.Diff(a, b); d != "" {
+				t.Errorf("sequence %d of %d: %s", i, len(want), d)
+			}
+			continue
+		}
+		for x := range len(a.Tokens) * nodes {
+			if x%nodes == 0 {
+				if !slices.Equal(part(a.LabelIDs, x, meta.K), part(b.LabelIDs, x, meta.K)) || !slices.Equal(part(a.LabelProbs, x, meta.K), part(b.LabelProbs, x, meta.K)) {
+					t.Fatalf("sequence %d: other labels of its own tokens", i)
+				}
+			} else if b.Tail[x] != 1 || b.LabelProbs[x*meta.K] != 0 {
+				t.Fatalf("sequence %d: a tree", i)
+			}
+		}
+	}
+}
+
 func part[T any](x []T, i, n int) []T {
 	if len(x) == 0 {
 		return nil

@@ -24,7 +24,7 @@ func (p *pipeline) workers() ([]*worker, error) {
 		if (c.Generator == nil) != (p.in.Generator == nil) {
 			panic("preprocess: some copies of the target have a generator and some have not")
 		}
-		lab, err := newLabeller(p.c, c.Target, &p.meta)
+		lab, err := newLabeller(p.c, c.Target, &p.meta, p.bare)
 		if err != nil {
 			return nil, err
 		}

@@ -239,10 +239,27 @@ func (h *headTask) check() error {
 			err = h.checkNetwork(p)
 		}
 		if err == nil {
+			err = h.checkTrees(p)
+		}
+		if err == nil {
 			err = h.checkExact(p)
 		}
 		if err != nil {
 			return fmt.Errorf("loss %s: %w", s.Loss, err)
+		}
+	}
+	return nil
+}
+
+// checkTrees refuses losses over trees if the text to learn has none, and an evaluation of text that has none.
+func (h *headTask) checkTrees(p loss.Plan) error {
+	for _, s := range h.job.Data {
+		switch share := s.Set.Meta().TreeShare; {
+		case share == 0:
+		case h.cfg.Held > share:
+			return fmt.Errorf("held-out is %v, want at most %v: only the last sequences of the data have trees to evaluate on", h.cfg.Held, share)
+		case p.Levels > 1 && !p.Text:
+			return fmt.Errorf("it learns from trees, which only %v of the data, the last sequences, has", share)
 		}
 	}
 	return nil

@@ -111,7 +111,7 @@ func (c *Costs) estimate(p *Plan, s *arch.Spec, held int64) {
 	}
 	nodes := 1 + float64(p.K*(p.Depth-1))
 	c.Answer = n * (c.Pass + shared*c.Row) / shared
-	c.Label = n * c.Row * (nodes + promptShare)
+	c.Label = n * c.Row * (1 + promptShare + train.Default().Held*(nodes-1))
 	rows, epochs := p.passes(nodes)
 	c.Train = n * (1 + promptShare) * c.Row * rows * backward * float64(c.Head) / float64(s.Params())
 	answers := float64(p.held() * 2 * 3) // at two temperatures, plainly, without and with the head

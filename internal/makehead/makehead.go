@@ -59,7 +59,7 @@ func Default() Plan {
 		Format: 1, Seed: 1, Tokens: 100_000,
 		MaxTokens: 384, Questions: Asking{Temperature: 0.8, TopP: 0.95, MaxTokens: 96}, Side: 16,
 		K: 2, Depth: 3, Shard: 16,
-		Network: "eagle", Missed: 0.05, Init: "linear", Stages: []string{"hass:outside=mask:5e", "talf:outside=mask:1e:lr=1e-4"},
+		Network: "eagle", Missed: 0.05, Init: "linear", Stages: []string{"hass:outside=mask:5e"},
 		Rows: 512, Rate: 3e-4, Warmup: 50, Every: 100, Patience: 4,
 		Report: 19, Measure: 128,
 	}
@@ -145,7 +145,7 @@ func (r *run) stages() []stages.Stage {
 	return []stages.Stage{
 		{Name: "costs", Doc: "see what this machine needs for the model", Run: r.costs},
 		{Name: "answers", Doc: "let the model write what the head learns from", Run: r.answers},
-		{Name: "labels", Doc: "label it with the model's token trees", Run: r.label},
+		{Name: "labels", Doc: "label it with what the model says", Run: r.label},
 		{Name: "train", Doc: "train the head", Run: r.train},
 		{Name: "measure", Doc: "measure it on prompts that it has not seen", Run: r.measure},
 	}
@@ -174,11 +174,11 @@ func Run(ctx context.Context, c Config) (*Result, error) {
 	return &Result{Plan: r.Plan, Dir: r.Dir, Head: r.Head(), found: r.state.Result}, nil
 }
 
-// label preprocesses the answers.
+// label preprocesses the answers. Only what training evaluates on has trees: the losses of the plan learn along the text.
 func (r *run) label(ctx context.Context) error {
 	c := preprocess.Default()
 	c.Files, c.Out, c.Shard = []string{r.path("text.jsonl")}, r.path("labels"), r.Plan.Shard
-	c.K, c.Depth, c.LossOnly, c.MaxLen = r.Plan.K, r.Plan.Depth, true, r.Plan.Rows
+	c.K, c.Depth, c.LossOnly, c.TreeShare, c.MaxLen = r.Plan.K, r.Plan.Depth, true, train.Default().Held, r.Plan.Rows
 	c.Features = preprocess.FeaturesAt(r.state.Result.Costs.Taps)
 	if r.state.Result.Costs.Features > featureBytes {
 		c.Features = data.None

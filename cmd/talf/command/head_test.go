@@ -22,7 +22,7 @@ func headPlan() makehead.Plan {
 	p := makehead.Default()
 	p.Tokens, p.MaxTokens, p.Questions = 400, 24, makehead.Asking{Temperature: 1, TopP: 1, MaxTokens: 48}
 	p.K, p.Depth, p.Shard = 2, 2, 16
-	p.Stages, p.Rows, p.Warmup, p.Every = []string{"hass:outside=mask:4", "talf:outside=mask:2"}, 128, 1, 2
+	p.Stages, p.Rows, p.Warmup, p.Every = []string{"hass:outside=mask:4", "hass:passes=2,outside=mask:2"}, 128, 1, 2
 	p.Report, p.Measure = 2, 6
 	return p
 }

@@ -121,6 +121,7 @@ func labelFlags(f *pflag.FlagSet, c *preprocess.Config, talk *chatOptions) {
 	f.IntVar(&c.Depth, "depth", c.Depth, "labelled levels per tree")
 	f.StringVar((*string)(&c.Labels), "labels", string(c.Labels), "topk or full")
 	f.IntVar(&c.TopK, "label-k", c.TopK, "labels per node with --labels topk")
+	f.Float64Var(&c.TreeShare, "tree-share", 0, "share of the sequences that have trees, the last ones, on which train evaluates; losses along the text learn from the others, at a fraction of the time (0: all)")
 	f.BoolVar(&c.LossOnly, "loss-only", c.LossOnly, "write no trees inside prompts, where nothing is learnt")
 }
 

@@ -129,3 +129,20 @@ func TestWhatADeviceMultipliesIsAskedOfDevices(t *testing.T) {
 	talftest.Run(t, "", append(args, "--math", "f16")...).Refuses(t, ExitUsage, `math is "f16", want f32 or bf16`)
 	talftest.Run(t, "", append(args, "--device", "gpu")...).Refuses(t, ExitUsage, "want cpu, auto, cuda:all, or cuda:N")
 }
+
+// Of data in which only the last sequences have trees, losses along the text learn; those over trees, and evaluations of
+// more than these sequences, are refused.
+func TestTrainOnTextOfWhichFewHaveTrees(t *testing.T) {
+	w := talftest.World{Model: talftest.TinyModel(t, talftest.TinyConfig(), 1), Text: talftest.TextFile(t, 24), Labels: filepath.Join(t.TempDir(), "labels")}
+	talftest.OK(t, "", append(w.Preprocess(w.Labels), "--tree-share", "0.2")...)
+	run := func(args ...string) []string {
+		return append([]string{"train", w.Model, "--data", w.Labels, "--steps", "2", "--rows", "128", "--out", filepath.Join(t.TempDir(), "head")}, args...)
+	}
+	for _, loss := range []string{"eagle", "hass"} {
+		talftest.OK(t, "", run("--loss", loss, "--held-out", "0.2")...)
+	}
+	talftest.Run(t, "", run("--loss", "talf", "--held-out", "0.2")...).Refuses(t, ExitFailure, "loss talf: it learns from trees, which only 0.2 of the data")
+	talftest.Run(t, "", run("--loss", "hass", "--held-out", "0.3")...).Refuses(t, ExitFailure, "held-out is 0.3, want at most 0.2")
+	talftest.Run(t, "", append(w.Preprocess(w.Labels), "--tree-share", "0.3")...).Refuses(t, ExitFailure, "tree_share: 0.2, want 0.3")
+	talftest.Run(t, "", append(w.Preprocess(w.Labels+"2"), "--tree-share", "1")...).Refuses(t, ExitUsage, "tree-share is 1")
+}
