@@ -30,10 +30,10 @@ func TestTrainingABlockHeadResumesExactly(t *testing.T) {
 	dev := device(t, 2)
 	target := tinyTarget(t, dev)
 	set := tinyData(t, target, 24, data.None)
-	for _, c := range tinyBlocks {
+	for i, c := range tinyBlocks {
 		t.Run(c.network, func(t *testing.T) {
 			cfg := tinyConfig()
-			cfg.Network, cfg.Layers = c.network, 2
+			cfg.Network, cfg.Layers, cfg.DType = c.network, 2, []string{F32, BF16}[i%2]
 			cfg.Stages = []Stage{{Loss: c.loss, Steps: 4, LR: 3e-3, Warmup: 1}, {Loss: c.second, Steps: 3, LR: 1e-3}}
 			cfg.EvalEvery, cfg.SaveEvery = 2, 1
 			job := func(dir string) HeadJob {

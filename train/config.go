@@ -24,8 +24,8 @@ type Config struct {
 	Accum int `json:"accum"` // micro-batches of a step
 
 	Loss string `json:"loss"` // of a head: see train/loss
-	// Network is the kind of a head, see net.ParseNetwork. "" is EAGLE-1/2's, or EAGLE-3's if a
-	// stage's loss is eagle3 or the run starts from an EAGLE-3 head.
+	// Network is the kind of a head, see net.ParseNetwork. "" is that of the head that the run starts from or that
+	// a stage's loss implies, else EAGLE-1/2's.
 	Network string `json:"network,omitempty"`
 	// Layers of a head, and whether its fc has a bias. EAGLE's head has one layer; systems
 	// differ on the bias (docs/formats.md).
