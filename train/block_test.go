@@ -90,12 +90,21 @@ func TestTrainingABlockHeadResumesExactly(t *testing.T) {
 			if got := s.Block; !got.On || strings.Contains(c.network, "markov") != (got.Markov != "") || len(got.Taps) == 0 {
 				t.Errorf("the checkpoint is read as %+v", got)
 			}
-			// Another run may start from it, whose network is the head's.
-			cfg.Network, cfg.Layers, cfg.Stages = "block", 1, cfg.Stages[1:]
+			// Another run may start from it, whose network is the head's, however much of that is asked for.
+			cfg.Layers, cfg.Stages = 1, cfg.Stages[1:]
+			for _, network := range []string{"", "block", c.network} {
+				cfg.Network = network
+				from := job(t.TempDir())
+				from.Init, from.Vocab = whole, nil
+				if _, err := Head(context.Background(), cfg, from); err != nil {
+					t.Errorf("network %q: %v", network, err)
+				}
+			}
+			cfg.Network = "block:size=9,taps=0"
 			from := job(t.TempDir())
 			from.Init, from.Vocab = whole, nil
-			if _, err := Head(context.Background(), cfg, from); err != nil {
-				t.Error(err)
+			if _, err := Head(context.Background(), cfg, from); err == nil || !strings.Contains(err.Error(), "not block:size=9,taps=0 as asked") {
+				t.Errorf("another network: %v", err)
 			}
 		})
 	}

@@ -94,7 +94,7 @@ func (h *headTask) network() error {
 			return fmt.Errorf("initial head: %s: vocab_size is %d, but the target's is %d", h.job.Init, p.spec.Vocab, target.Vocab)
 		}
 		own := net.NetworkOf(p.spec, h.taps)
-		if name, _, _ := strings.Cut(own, ":"); cfg.Network != "" && cfg.Network != name && cfg.Network != own {
+		if name, _, _ := strings.Cut(own, ":"); cfg.Network != "" && cfg.Network != name && h.completed(&n) != own {
 			return fmt.Errorf("initial head: %s is %s, not %s as asked", h.job.Init, own, cfg.Network)
 		}
 		if h.job.Vocab != nil && !slices.Equal(h.job.Vocab, p.vocab) {
@@ -123,6 +123,21 @@ func (h *headTask) network() error {
 	}
 	cfg.Network = net.NetworkOf(h.spec, h.taps)
 	return h.writable()
+}
+
+// completed returns what a specification would be with all that it leaves open as the initial head has it; "" if
+// no head can be like that.
+func (h *headTask) completed(n *net.Network) string {
+	target, p := h.job.Target.Spec(), h.init
+	s, err := n.Spec(target, p.spec.Layers, len(p.vocab), p.spec.FCBias, h.taps)
+	if err != nil {
+		return ""
+	}
+	at, err := s.TapsOf(target)
+	if err != nil {
+		return ""
+	}
+	return net.NetworkOf(s, at)
 }
 
 // networkOfLoss are the networks that losses imply.
