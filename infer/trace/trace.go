@@ -29,8 +29,8 @@ type Header struct {
 	Temperature float64 `json:"temperature"`
 	Seed        uint64  `json:"seed"`
 	Prompt      int     `json:"prompt_tokens"`
-	// Target is what computed P and the tokens, Draft what computed Q and the trees; nil in
-	// the files of earlier releases, and if nothing but the prompt was asked.
+	// Target is what computed P and the tokens, Draft what computed Q and the trees; nil if nothing but the prompt
+	// was asked.
 	Target *identity.Function `json:"target,omitempty"`
 	Draft  *Draft             `json:"draft,omitempty"`
 }
