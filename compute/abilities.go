@@ -50,8 +50,8 @@ type Varier interface {
 	NormColumns(x Buffer, col int, norm *Norm, n int)
 }
 
-// An Absorber has the operations of multi-head latent attention whose up-projections are absorbed into queries and outputs
-// (DeepSeek-AI 2024, DeepSeek-V2, §2.1.2).
+// An Absorber has the operations of multi-head latent attention whose up-projections are absorbed into queries and
+// outputs (DeepSeek-AI 2024, DeepSeek-V2, §2.1.2).
 type Absorber interface {
 	// LinearHeads computes dst = x·w[h]ᵀ for n rows of the columns of every head h. The weights are
 	// F32 or BF16. Every output is one chain over ascending k, as Linear's with F32 are.
@@ -108,20 +108,20 @@ type Joiner interface {
 
 // Sums are devices that were joined.
 type Sums interface {
-	// By names what sums, such as "NCCL 2.27.3". With the number of devices it decides last bits; the sum of two has those of any
-	// other way to add them.
+	// By names what sums, such as "NCCL 2.27.3". With the number of devices it decides last bits; the sum of two has
+	// those of any other way to add them.
 	By() string
-	// Sum replaces F32 buffers bufs[d][i] of every device d by their sum, for every i, and waits until that is done. Whoever wrote
-	// them has been waited for. If a device fails or ctx ends long before the sums are done, an error says so: buffers are lost
-	// then, and nothing is summed any more, but other devices can be used.
+	// Sum replaces F32 buffers bufs[d][i] of every device d by their sum, for every i, and waits until that is done.
+	// Whoever wrote them has been waited for. If a device fails or ctx ends long before the sums are done, an error
+	// says so: buffers are lost then, and nothing is summed any more, but other devices can be used.
 	Sum(ctx context.Context, bufs [][]Buffer) error
 	Close() error
 }
 
 // A LibraryTrainer may have been opened so that a library computes products of its TrainOps.
 type LibraryTrainer interface {
-	// TrainsWith names the library, such as "cuBLAS 12.8.4 on 132 multiprocessors", which decides last bits of what is trained; "" is the
-	// device itself, and the error then says why.
+	// TrainsWith names the library, such as "cuBLAS 12.8.4 on 132 multiprocessors", which decides last bits of what is
+	// trained; "" is the device itself, and the error then says why.
 	TrainsWith() (by string, why error)
 }
 
@@ -220,13 +220,13 @@ type Drawer interface {
 	// Draw sets tokens[r], for rows [0,n) of logits [rows][V], to the token that draws[r] asks for, or to -1 if it
 	// asks for none. It reports false, and does nothing, if that is impossible in this pass.
 	//
-	// With the largest logit of a row, NaN aside, as m, token i has the weight e^((logits[i]−m)·By) in float64, or 0 for NaN. If m
-	// is infinite, the tokens that have it share the mass, and a row without a number has it all at token 0. The token is the first
-	// one, by ascending id, with more than U of the row's mass up to and with it. Weights and sums have the bits of the host's
-	// (package model/sample), so that it does not matter which of both draws.
+	// With the largest logit of a row, NaN aside, as m, token i has the weight e^((logits[i]−m)·By) in float64, or 0
+	// for NaN. If m is infinite, the tokens that have it share the mass, and a row without a number has it all at token
+	// 0. The token is the first one, by ascending id, with more than U of the row's mass up to and with it. Weights and
+	// sums have the bits of the host's (package model/sample), so that it does not matter which of both draws.
 	//
-	// tokens are on the host after the next Sync, unless that fails. Before then the slice may be given to Embed in the same
-	// pass, if every row asks for a token.
+	// tokens are on the host after the next Sync, unless that fails. Before then the slice may be given to Embed in the
+	// same pass, if every row asks for a token.
 	Draw(tokens []int32, logits Buffer, draws []Draw, n int) bool
 }
 

@@ -38,8 +38,8 @@ type ProcessorAbilities struct {
 type Quantiler interface {
 	// Quantile is the token at quantile u of Dist, by ascending id, and may overwrite logits.
 	Quantile(logits []float32, context []int32, u float64) int32
-	// Wish returns what gives the same token, bit for bit, if a pass is asked for it, whatever the context. ok says whether
-	// there is such a thing; that does not depend on u.
+	// Wish returns what gives the same token, bit for bit, if a pass is asked for it, whatever the context. ok says
+	// whether there is such a thing; that does not depend on u.
 	Wish(u float64) (d compute.Draw, ok bool)
 }
 

@@ -167,8 +167,8 @@ func (q *sourceAsks) further() bool {
 // drawn reports whether the round's draft is drawn at random, so that the output depends on it.
 func (r *round) drawn() bool { return r.prop.Choice() != Chosen }
 
-// makeRoomIn leaves a sequence out of a pass for which q's source has no room, as makeRoom does for the target's. It reports
-// false if that is no help.
+// makeRoomIn leaves a sequence out of a pass for which q's source has no room, as makeRoom does for the target's. It
+// reports false if that is no help.
 func (e *Engine) makeRoomIn(q *sourceAsks, seqs []*Sequence, full error, pass *Pass) bool {
 	leave := func(i int) {
 		q.asks, q.owners, q.backlog = slices.Delete(q.asks, i, i+1), slices.Delete(q.owners, i, i+1), slices.Delete(q.backlog, i, i+1)

@@ -33,8 +33,8 @@ func (c *keyed) Draw(pos int, d Dist) int32 { return sample.Invert(d, c.quantile
 // quantile is the number by which the token at a position is drawn.
 func (c *keyed) quantile(pos int) float64 { return sample.Uniform(c.seed, pos) }
 
-// DrawNext draws the token after node n of s, for position pos: c's Draw from the node's distribution, which need not be known
-// for it if the engine's own draw is asked for.
+// DrawNext draws the token after node n of s, for position pos: c's Draw from the node's distribution, which need not
+// be known for it if the engine's own draw is asked for.
 func DrawNext(c Chance, s Scores, n, pos int) int32 {
 	if k, ok := c.(*keyed); ok {
 		if own, ok := s.(*scores); ok {

@@ -8,9 +8,9 @@ import (
 	"talf/tree"
 )
 
-// A Controller decides which drafts are worth their time: whether drafters are asked, which passes of draft models run, and which nodes are
-// scored. The engine calls it in the order of its methods, Ask once for each pass of a source. A round that fails begins again. The output does
-// not depend on it.
+// A Controller decides which drafts are worth their time: whether drafters are asked, which passes of draft models run,
+// and which nodes are scored. The engine calls it in the order of its methods, Ask once for each pass of a source. A
+// round that fails begins again. The output does not depend on it.
 type Controller interface {
 	// Begin begins a round of the given number of sequences. The bids are of those that are controlled and do
 	// not skip the round; it sets their Most and Least.
@@ -42,20 +42,22 @@ type Bid struct {
 	Emitted int    // tokens of the output so far
 	Left    int    // tokens that it may still have
 
-	// Most is the largest tree that the sequence may draft, root counted; 1: its drafter is not asked. Least is as in Proposal.
+	// Most is the largest tree that the sequence may draft, root counted; 1: its drafter is not asked. Least is as in
+	// Proposal.
 	Most  int
 	Least float64
 
-	// A pass of the source would be the Level-th of this round, from 0, for Nodes nodes. Reach is the draft's probability that the text
-	// comes to one of them, 0 if it does not say. Backlog committed tokens are read in the same pass, the root included. Without
-	// Go the pass is not for this sequence; with Read, the source reads a part of the backlog meanwhile.
+	// A pass of the source would be the Level-th of this round, from 0, for Nodes nodes. Reach is the draft's
+	// probability that the text comes to one of them, 0 if it does not say. Backlog committed tokens are read in the
+	// same pass, the root included. Without Go the pass is not for this sequence; with Read, the source reads a part of
+	// the backlog meanwhile.
 	Level, Nodes, Backlog int
 	Reach                 float64
 	Go, Read              bool
 
-	// Tree is the draft, in Ask what there is of it without the source; nil if there is none beside the root. LogV and Origin are as in
-	// Proposal and Traits. Nodes from Live on are only scored: all of them stay or none. Keep[n] says whether node n stays, as the root always
-	// does and no node without its parent.
+	// Tree is the draft, in Ask what there is of it without the source; nil if there is none beside the root. LogV and
+	// Origin are as in Proposal and Traits. Nodes from Live on are only scored: all of them stay or none. Keep[n] says
+	// whether node n stays, as the root always does and no node without its parent.
 	Tree   *tree.Tree
 	LogV   []float64
 	Origin func(n int) int

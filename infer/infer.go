@@ -108,8 +108,8 @@ type Job struct {
 	ID   SeqID
 	Tree *tree.Tree
 	Want model.Want // which nodes' logits may be read
-	// Draws, if not nil, are tokens that will be asked for after nodes, one for each whose logits may be read. Only a target with
-	// Abilities.Draws is given any.
+	// Draws, if not nil, are tokens that will be asked for after nodes, one for each whose logits may be read. Only a
+	// target with Abilities.Draws is given any.
 	Draws []compute.Draw
 }
 
@@ -139,7 +139,8 @@ type Target interface {
 // A Proposal is one round's draft tree and how its children were drawn: a
 // verifier can be lossless only if it knows that.
 //
-// The engine sets Pos, MaxNodes, MaxDepth, Left and Least, and Tree to the root alone with room for MaxNodes; the drafter adds nodes or substitutes a tree of its own.
+// The engine sets Pos, MaxNodes, MaxDepth, Left and Least, and Tree to the root alone with room for MaxNodes; the
+// drafter adds nodes or substitutes a tree of its own.
 type Proposal struct {
 	Tree     *tree.Tree
 	Pos      int     // sequence position of the root
@@ -312,7 +313,8 @@ type Source interface {
 	// Commit takes the verdict on a scored tree, with the target's hidden states, before the
 	// target's next pass.
 	Commit(id SeqID, p Proposal, v Verdict, s Scores) error
-	// Backlog returns how many committed tokens of a sequence, its root included, are still to be read. They are with its next ask.
+	// Backlog returns how many committed tokens of a sequence, its root included, are still to be read. They are with
+	// its next ask.
 	Backlog(id SeqID) int
 	Close(id SeqID)
 	// Abilities returns what this source can do beyond this interface. It always returns the same.

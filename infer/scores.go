@@ -81,8 +81,8 @@ func (s *scores) Dist(n int) Dist {
 	return s.dists[i]
 }
 
-// quantile returns the token at quantile u of the distribution after n, if the processor finds it without the distribution. The pass
-// may have drawn it, which has the same bits as what is read and drawn here.
+// quantile returns the token at quantile u of the distribution after n, if the processor finds it without the
+// distribution. The pass may have drawn it, which has the same bits as what is read and drawn here.
 func (s *scores) quantile(n int, u float64) (token int32, ok bool) {
 	q := s.quantiler
 	if q == nil {

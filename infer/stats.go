@@ -110,8 +110,8 @@ func (s *Stats) Add(o *Stats) {
 	s.Decode += o.Decode
 }
 
-// round counts one verdict on a tree of which the first live nodes may be accepted. kept is the number of emitted tokens, and
-// path[:kept] is what the target keeps.
+// round counts one verdict on a tree of which the first live nodes may be accepted. kept is the number of emitted
+// tokens, and path[:kept] is what the target keeps.
 func (s *Stats) round(t *tree.Tree, live int, path []int, kept int) {
 	s.Passes++
 	s.Tokens += kept

@@ -321,9 +321,9 @@ func (m *Model) Spec() *arch.Spec { return m.spec }
 // Options returns the options that the model was loaded with.
 func (m *Model) Options() Options { return m.opt }
 
-// HeadOptions returns the options to load a draft head with that drafts for m: m's, but q8 where m's matrices are kept as they are
-// stored and some in integers. What a head rounds changes no output, and its floating-point numbers would be read more slowly than
-// all else.
+// HeadOptions returns the options to load a draft head with that drafts for m: m's, but q8 where m's matrices are kept
+// as they are stored and some in integers. What a head rounds changes no output, and its floating-point numbers would
+// be read more slowly than all else.
 func (m *Model) HeadOptions() Options {
 	opt := m.opt
 	if m.Products() == compute.Stored {

@@ -7,8 +7,9 @@ import (
 	"talf/model/arch"
 )
 
-// NewSeqOf returns an empty sequence for a text that will have n tokens, drafts included, in which positions turn as in texts of that
-// length. With longrope that differs beyond Spec.Rope.Switch, and nothing computed for a short text is of use to a longer one.
+// NewSeqOf returns an empty sequence for a text that will have n tokens, drafts included, in which positions turn as in
+// texts of that length. With longrope that differs beyond Spec.Rope.Switch, and nothing computed for a short text is of
+// use to a longer one.
 func (m *Model) NewSeqOf(n int) *Seq {
 	s := m.NewSeq()
 	s.turn = firstTurn(m.spec, n)
@@ -32,8 +33,8 @@ func (m *Model) growRope(n int) error {
 	return nil
 }
 
-// With longrope, texts of more than Spec.Rope.Switch tokens turn all of their positions otherwise: in the rotary tables the
-// rows of such texts come after those of all positions of shorter ones.
+// With longrope, texts of more than Spec.Rope.Switch tokens turn all of their positions otherwise: in the rotary tables
+// the rows of such texts come after those of all positions of shorter ones.
 
 // firstTurn returns the row of position 0 of a text of n tokens.
 func firstTurn(s *arch.Spec, n int) int {
@@ -57,8 +58,8 @@ func turnRow(s *arch.Spec, first, position int) (int, error) {
 // turns are the rotary tables of a model, so far.
 type turns struct{ rows int }
 
-// grow makes tables of at least n rows and returns that of most layers and that of layers with windows, [rows][spec.Rotated()], or
-// nothing if they have as many.
+// grow makes tables of at least n rows and returns that of most layers and that of layers with windows,
+// [rows][spec.Rotated()], or nothing if they have as many.
 func (t *turns) grow(dev compute.Device, q compute.Queue, s *arch.Spec, n int) (all, windows compute.Buffer, err error) {
 	if n <= t.rows {
 		return nil, nil, nil

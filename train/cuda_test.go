@@ -77,10 +77,15 @@ func byLibrary(bf16 bool) cuda.Config { return cuda.Config{BF16: bf16, BLAS: tru
 // curve trains and returns the log.
 func curve(t *testing.T, target *model.Model, set *data.Set, cfg Config, out string) []metric {
 	t.Helper()
-	if _, err := Head(context.Background(), cfg, HeadJob{Target: target, Data: mix.Only(set), Out: out}); err != nil {
+	return curveOf(t, cfg, HeadJob{Target: target, Data: mix.Only(set), Out: out})
+}
+
+func curveOf(t *testing.T, cfg Config, job HeadJob) []metric {
+	t.Helper()
+	if _, err := Head(context.Background(), cfg, job); err != nil {
 		t.Fatal(err)
 	}
-	return logOf(t, out)
+	return logOf(t, job.Out)
 }
 
 // far returns the distance of the curves: losses, norms and evaluations relative to want's.
@@ -114,15 +119,17 @@ func TestCUDATrainsAsTheCPUDoes(t *testing.T) {
 	set := tinyData(t, host, 6, data.BF16)
 	for _, c := range []struct {
 		name, loss string
+		linear     bool
 		cuda       cuda.Config
 		bound      float64
 	}{
-		{"eagle", "eagle", cuda.Default(), 1e-5},
-		{"talf", "talf", cuda.Default(), 1e-5},
-		{"hass", "hass:top=2", cuda.Default(), 1e-5},
-		{"talf in bfloat16", "talf", cuda.Config{BF16: true}, 5e-2},
-		{"talf by cuBLAS", "talf", byLibrary(false), 1e-5},
-		{"talf in bfloat16 by cuBLAS", "talf", byLibrary(true), 5e-2},
+		{"eagle", "eagle", false, cuda.Default(), 1e-5},
+		{"talf", "talf", false, cuda.Default(), 1e-5},
+		{"hass", "hass:top=2", false, cuda.Default(), 1e-5},
+		{"hass from a linear start", "hass:top=2", true, cuda.Default(), 1e-5},
+		{"talf in bfloat16", "talf", false, cuda.Config{BF16: true}, 5e-2},
+		{"talf by cuBLAS", "talf", false, byLibrary(false), 1e-5},
+		{"talf in bfloat16 by cuBLAS", "talf", false, byLibrary(true), 5e-2},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			cfg := tinyConfig()
@@ -130,8 +137,10 @@ func TestCUDATrainsAsTheCPUDoes(t *testing.T) {
 			if testing.Short() {
 				cfg.Steps, cfg.Rows = 2, 32
 			}
-			want := curve(t, host, set, cfg, filepath.Join(t.TempDir(), "cpu"))
-			got := curve(t, cudaTarget(t, c.cuda), set, cfg, filepath.Join(t.TempDir(), "cuda"))
+			job := HeadJob{Target: host, Data: mix.Only(set), Out: filepath.Join(t.TempDir(), "cpu"), Linear: c.linear}
+			want := curveOf(t, cfg, job)
+			job.Target, job.Out = cudaTarget(t, c.cuda), filepath.Join(t.TempDir(), "cuda")
+			got := curveOf(t, cfg, job)
 			apart := far(t, got, want)
 			t.Logf("apart by %.2g of the CPU's", apart)
 			if !(apart <= c.bound) {

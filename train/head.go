@@ -51,7 +51,8 @@ type HeadJob struct {
 	// Arithmetic names what computes if its last bits differ from the CPU's; "" is the
 	// CPU. A run continues only with the same one.
 	Arithmetic string
-	// Joined, if not nil, lets devices of this process sum gradients themselves. It is called with what sums, or with the reason why the host does.
+	// Joined, if not nil, lets devices of this process sum gradients themselves. It is called with what sums, or with
+	// the reason why the host does.
 	Joined func(by string, why error)
 	// Group is the ranks that train together; nil is this process alone. Only rank 0
 	// uses Out. Target, Data and Init must be the same on all ranks.

@@ -135,8 +135,8 @@ func (q *queue) library(w *weight, norm normArgs, a linearArgs, n int) bool {
 	return true
 }
 
-// unpack writes n outputs of w, from first on, to dst as rows that are ld elements apart. p is w's address, or that of a weight
-// of its shape.
+// unpack writes n outputs of w, from first on, to dst as rows that are ld elements apart. p is w's address, or that of
+// a weight of its shape.
 func (q *queue) unpack(w *weight, p, dst uint64, ld, first, n int) {
 	u := &unpackArgs{dst: dst, w: p, out: int64(w.out), in: int64(w.in), first: int64(first), ld: int64(ld)}
 	if w.t == compute.BF16 {

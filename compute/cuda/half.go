@@ -67,7 +67,8 @@ func (q *queue) halved(b *buffer, n int) uint64 {
 	return h.mem.ptr
 }
 
-// halvedWeight returns the address of a packed weight in F32 as rows [out][in] in bfloat16, 0 if there is no memory for it.
+// halvedWeight returns the address of a packed weight in F32 as rows [out][in] in bfloat16, 0 if there is no memory for
+// it.
 func (q *queue) halvedWeight(w *weight) uint64 {
 	n := int64(w.out) * int64(w.in)
 	h := q.halfOf(w.mem, n)

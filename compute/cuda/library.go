@@ -94,8 +94,8 @@ func (q *queue) byLibrary(bf16, ta, tb bool, h *halfArgs) bool {
 	return large
 }
 
-// trained queues the library's product of op(a) and op(b), of rows that are bf16 or f32; ta and tb say that a is stored as [k][m] and b as
-// [n][k].
+// trained queues the library's product of op(a) and op(b), of rows that are bf16 or f32; ta and tb say that a is stored
+// as [k][m] and b as [n][k].
 func (q *queue) trained(bf16, ta, tb bool, h *halfArgs) {
 	across := func(t bool, rows, cols int64) int64 {
 		if t {
@@ -110,8 +110,9 @@ func (q *queue) trained(bf16, ta, tb bool, h *halfArgs) {
 	})
 }
 
-// needCopies fails the device if the library would have multiplied copies in bfloat16 for which there is no memory: the device's own
-// products of floats have other bits, and a run's bits must not depend on what memory other programs leave.
+// needCopies fails the device if the library would have multiplied copies in bfloat16 for which there is no memory: the
+// device's own products of floats have other bits, and a run's bits must not depend on what memory other programs
+// leave.
 func (q *queue) needCopies(m, n, k int64) {
 	if q.large(m, n, k) {
 		q.dev.fail(hint.Errorf("smaller batches or {cublas}=false take less", "no memory for copies in bfloat16, which cuBLAS multiplies"))

@@ -237,8 +237,8 @@ func (q *queue) Linear(dst, x compute.Buffer, l *compute.Linear, epi compute.Epi
 	runtime.KeepAlive(l)
 }
 
-// singleRows is the most rows of one launch of a product with one plane. Its blocks share no sums, so there may be more: all
-// of a pass that is collected, and few enough that a multiprocessor's cache keeps them for all outputs.
+// singleRows is the most rows of one launch of a product with one plane. Its blocks share no sums, so there may be
+// more: all of a pass that is collected, and few enough that a multiprocessor's cache keeps them for all outputs.
 const singleRows = 1024
 
 // stagedOutputs is the number of outputs of a block that reads its rows once for all of them. Others have a group.
@@ -286,7 +286,8 @@ func (q *queue) product(w, up *weight, norm *normArgs, a linearArgs, n int) bool
 	if up == nil || up.like(w) {
 		return q.runs(w, up, a, n)
 	}
-	// Two weights whose outputs are in different layouts: first one product and its activation, then the other, which multiplies it.
+	// Two weights whose outputs are in different layouts: first one product and its activation, then the other, which
+	// multiplies it.
 	dst := a.dst
 	if a.add == accumulate {
 		if !q.scratch(&q.gated, "gated products", 4*int64(n)*int64(w.out), false) {
@@ -388,14 +389,15 @@ func (q *queue) run(w *weight, a linearArgs, n int) bool {
 	return true
 }
 
-// singles are the kernels of products with one plane: rows and outputs of a block, which with two weights has half of each.
+// singles are the kernels of products with one plane: rows and outputs of a block, which with two weights has half of
+// each.
 var singles = [...]struct {
 	kernel        kernel
 	rows, outputs int
 }{{singleBF16x16, 16, 64}, {singleBF16x64, 64, 128}, {singleBF16x128, 128, 128}, {singleBF16x256, 256, 192}}
 
-// singleOf returns the index of the one that serves n rows of a product of so many outputs: the one of most rows that is not half
-// empty and occupies the device. The bits are the same.
+// singleOf returns the index of the one that serves n rows of a product of so many outputs: the one of most rows that
+// is not half empty and occupies the device. The bits are the same.
 func (d *device) singleOf(outputs, n int) int {
 	at := 0
 	if n > singles[0].rows {

@@ -4,8 +4,8 @@ package cuda
 
 import _ "embed"
 
-// ptx80 and ptx90 are the kernels, from kernels/ by clang, for compute capabilities from 8.0 and from 9.0 on. Those of a pass wait in the second
-// for the kernels in front of them.
+// ptx80 and ptx90 are the kernels, from kernels/ by clang, for compute capabilities from 8.0 and from 9.0 on. Those of
+// a pass wait in the second for the kernels in front of them.
 //
 //go:generate go test -tags gpu -run TestGeneratedPTX -update .
 var (

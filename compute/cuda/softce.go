@@ -176,8 +176,8 @@ func (m *lmHead) weights(dw uint64) {
 // byLibrary reports whether the library computes the chunk's products by w in f32.
 func (m *lmHead) byLibrary() bool { return m.k == gemmF32 && m.q.large(int64(m.n), m.v, m.dim) }
 
-// slabs calls f for rows [first, first+n) of w, one part after another, with the address of these rows and the elements from one
-// to the next: all of a buffer, or as many of a packed weight as scratch memory takes.
+// slabs calls f for rows [first, first+n) of w, one part after another, with the address of these rows and the elements
+// from one to the next: all of a buffer, or as many of a packed weight as scratch memory takes.
 func (m *lmHead) slabs(f func(first, n int64, w uint64, ld int64)) {
 	if m.packed == nil {
 		f(0, m.v, m.w, m.dim)

@@ -207,7 +207,8 @@ func strides(m compute.Mat) (row, col int64) {
 	return int64(m.Stride), 1
 }
 
-// extent returns m's buffer, and how many of its elements m needs, after checking them. A caller that writes to m marks it.
+// extent returns m's buffer, and how many of its elements m needs, after checking them. A caller that writes to m marks
+// it.
 func (q *queue) extent(name string, m compute.Mat) (b *buffer, n int) {
 	rows, cols := m.Rows, m.Cols
 	if m.T {

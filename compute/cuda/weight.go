@@ -21,8 +21,8 @@ const (
 	unit  = 32
 )
 
-// A weight is a matrix in the layout of its type. As Q4 it keeps the integers of one kind of blocks, or it is a stack of several
-// runs, each of consecutive outputs in one layout: Q4 of a kind, or Q8.
+// A weight is a matrix in the layout of its type. As Q4 it keeps the integers of one kind of blocks, or it is a stack
+// of several runs, each of consecutive outputs in one layout: Q4 of a kind, or Q8.
 type weight struct {
 	dev     *device
 	t       compute.DType

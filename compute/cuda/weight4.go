@@ -21,8 +21,8 @@ var fours = [...]struct{ unit, shared int }{
 // fourScales is the bytes of a unit's scales, which come before its integers.
 const fourScales = 2 * group
 
-// packRuns packs parts as Q4: those in blocks that it keeps by their integers, each kind by itself, others as Q8. All sum their
-// inputs as the whole would: products with the integers of blocks have the bits that they have in Q8.
+// packRuns packs parts as Q4: those in blocks that it keeps by their integers, each kind by itself, others as Q8. All
+// sum their inputs as the whole would: products with the integers of blocks have the bits that they have in Q8.
 func (d *device) packRuns(w *weight, parts []compute.Matrix) (compute.Weight, error) {
 	var begin []int // indices of parts
 	for i := range parts {
@@ -115,8 +115,8 @@ func (p *packing) four(g int, data []byte) {
 	p.done(g*group, min((g+1)*group, w.out))
 }
 
-// fourInts packs the integers q of output j of a unit. A fragment's register is a pair of integers in the halves of a word, where it
-// takes four or six bits; there are eight in a unit.
+// fourInts packs the integers q of output j of a unit. A fragment's register is a pair of integers in the halves of a
+// word, where it takes four or six bits; there are eight in a unit.
 func fourInts(to []byte, j int, q []byte, six bool) {
 	or := func(at int, v uint32) {
 		binary.LittleEndian.PutUint32(to[at:], binary.LittleEndian.Uint32(to[at:])|v)

@@ -109,9 +109,9 @@ func (o *Options) Open(e draft.Env) (*draft.Maker, draft.Method, error) {
 	return mk, m, nil
 }
 
-// At returns what drafts at a temperature with a maker that was opened at temperature 0, and the verifier, of which one is
-// named for temperatures above 0. alone says that drafts are what the method alone draws: where they are not, the verifier
-// has to do for all of them.
+// At returns what drafts at a temperature with a maker that was opened at temperature 0, and the verifier, of which one
+// is named for temperatures above 0. alone says that drafts are what the method alone draws: where they are not, the
+// verifier has to do for all of them.
 func At(mk *draft.Maker, verifier string, temperature float64, alone bool) (*draft.Maker, string) {
 	switch {
 	case temperature == 0:

@@ -165,10 +165,9 @@ func HeadSource(path string, m *model.Model, force bool, warn func(string), keep
 	return source.NewHead(h, keep), h, nil
 }
 
-// LoadDraft loads a language model that drafts for target, whose tokenizer is tok, and
-// the translation between the two vocabularies. load loads a directory onto the
-// target's device. pre says how a GGUF file's tokenizer splits texts where the file itself says nothing that is known: drafts do not
-// depend on it.
+// LoadDraft loads a language model that drafts for target, whose tokenizer is tok, and the translation between the two
+// vocabularies. load loads a directory onto the target's device. pre says how a GGUF file's tokenizer splits texts
+// where the file itself says nothing that is known: drafts do not depend on it.
 func LoadDraft(dir, pre string, target *model.Model, tok *tokenizer.Tokenizer, load func(dir string) (*model.Model, error)) (*model.Model, *source.Vocab, error) {
 	m, err := load(dir)
 	if err != nil {
@@ -227,8 +226,8 @@ func KindOf(path string) (Kind, error) {
 	return OtherWeights, nil
 }
 
-// Keeps reports whether some of a model's matrices are stored in blocks that weights as q4 keep on target's device. It is false
-// for what cannot be opened.
+// Keeps reports whether some of a model's matrices are stored in blocks that weights as q4 keep on target's device. It
+// is false for what cannot be opened.
 func Keeps(path string, target *model.Model) bool {
 	set, err := openSet(path)
 	if err != nil {

@@ -39,8 +39,8 @@ func (l *Loop) round() (busy bool) {
 	return true
 }
 
-// passRows returns the rows that the next pass may have if it has draft trees: theirs, and as many of prompts as keep within the bounds of the
-// configuration.
+// passRows returns the rows that the next pass may have if it has draft trees: theirs, and as many of prompts as keep
+// within the bounds of the configuration.
 func (l *Loop) passRows() int {
 	if l.config.Stretch == 0 && l.config.Delay == 0 {
 		return 0

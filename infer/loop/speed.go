@@ -5,7 +5,8 @@ import (
 	"talf/infer/draft/auto"
 )
 
-// A Pace compares decoding as it goes with plain decoding of the same requests. It is zero until there were enough passes.
+// A Pace compares decoding as it goes with plain decoding of the same requests. It is zero until there were enough
+// passes.
 type Pace struct {
 	Tau     float64 // tokens of a round
 	Even    float64 // tokens that plain decoding would emit in the time of a round: below it, drafts cost time
@@ -23,15 +24,16 @@ func (p *Pace) Speedup() float64 {
 	return p.Tau / p.Even
 }
 
-// A pacer sums what passes without prompts did, older ones counting less. What they cost is what passes of their sizes usually do: one that the machine
-// interrupted must not look as if its drafts had cost the time.
+// A pacer sums what passes without prompts did, older ones counting less. What they cost is what passes of their sizes
+// usually do: one that the machine interrupted must not look as if its drafts had cost the time.
 type pacer struct {
 	passes                                int
 	rounds, tokens, drafts, with, without float64
 	losing                                bool
 }
 
-// Drafts are told to lose from a speed-up of losing, which is what costs are known to, until it is back at 1; not if few rounds have some.
+// Drafts are told to lose from a speed-up of losing, which is what costs are known to, until it is back at 1; not if
+// few rounds have some.
 const (
 	paceWindow = 256 // passes whose weight is more than 1/e
 	paceLeast  = 64  // before there is a Pace

@@ -1,11 +1,10 @@
 // Package wire reads the requests of OpenAI's API, of Anthropic's and of llama.cpp's /infill, and writes their answers:
 // what goes over the network, apart from any server.
 //
-// Requests are read field by field. A field out of its documented range, or one that asks for what
-// the server cannot do, is refused with an error that names it; a field that is not known, or is
-// advice that the model's template does not read, is ignored, and the answer names it. null is the same as no field. Where servers differ,
-// vLLM's additions are understood: top_k, min_p, repetition_penalty, ignore_eos, stop_token_ids,
-// chat_template_kwargs, priority.
+// Requests are read field by field. A field out of its documented range, or one that asks for what the server cannot
+// do, is refused with an error that names it; a field that is not known, or is advice that the model's template does
+// not read, is ignored, and the answer names it. null is the same as no field. Where servers differ, vLLM's additions
+// are understood: top_k, min_p, repetition_penalty, ignore_eos, stop_token_ids, chat_template_kwargs, priority.
 package wire
 
 import (

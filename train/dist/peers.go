@@ -190,8 +190,8 @@ func (p *Peers) Exchange(ctx context.Context, body any, err error) ([]json.RawMe
 	return p.settle(ctx, all, err)
 }
 
-// fetchPiece is how many bytes Fetch passes on at a time. Messages of MPI are shorter than the weights of a large head, and every rank
-// receives each.
+// fetchPiece is how many bytes Fetch passes on at a time. Messages of MPI are shorter than the weights of a large head,
+// and every rank receives each.
 const fetchPiece = 16 << 20
 
 // Fetch returns msg of rank from, of any length, to rank 0. If that rank has none, all get err, which says why.
@@ -234,7 +234,8 @@ func (p *Peers) Near() bool {
 	return ok && !p.Alone()
 }
 
-// Meet calls rank 0's f once, with what all ranks give, by rank, and returns what it returns to all of them. The ranks are Near.
+// Meet calls rank 0's f once, with what all ranks give, by rank, and returns what it returns to all of them. The ranks
+// are Near.
 func (p *Peers) Meet(ctx context.Context, give any, f func(given []any) any) (got any, _ error) {
 	err := p.patiently(ctx, func(ctx context.Context) (err error) {
 		got, err = p.group.(meeting).Once(ctx, give, f)

@@ -12,10 +12,10 @@ import (
 	"talf/data"
 )
 
-// Vocab returns the draft vocabulary that text describes, ascending, and its share of the tokens
-// to be learned. text is the number of tokens to choose by counting the part of the data that is
-// not held out, or mass: and this number, to choose by the mass of its labels, or names a file or a head as for checkpoints.ReadDraftVocab. If text is empty
-// there is none: ids is nil.
+// Vocab returns the draft vocabulary that text describes, ascending, and its share of the tokens to be learned. text is
+// the number of tokens to choose by counting the part of the data that is not held out, or mass: and this number, to
+// choose by the mass of its labels, or names a file or a head as for checkpoints.ReadDraftVocab. If text is empty there
+// is none: ids is nil.
 func Vocab(text string, shares Shares, held float64) (ids []int32, share float64, err error) {
 	if text == "" {
 		return nil, 0, nil

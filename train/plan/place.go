@@ -54,9 +54,9 @@ func (p *Place) Check() error {
 	return nil
 }
 
-// On returns the devices that each of the ranks trains on, at least one. One process trains on all that there are. Of several ranks,
-// which a launcher started with env, each has one: the device whose place among p's is the rank's among those of its machine. auto
-// selects CPUs for them.
+// On returns the devices that each of the ranks trains on, at least one. One process trains on all that there are. Of
+// several ranks, which a launcher started with env, each has one: the device whose place among p's is the rank's among
+// those of its machine. auto selects CPUs for them.
 func (p *Place) On(ranks int, env launch.Env) (devices.Names, error) {
 	first := append(slices.Clone(p.Devices), devices.CPU)[0]
 	switch {

@@ -1,9 +1,9 @@
 // Package auto decides whether drafting pays, and how much of it: for one request, and for all that share passes.
 //
-// There is one rule. A node is scored if the probability that it is accepted, times what a token is worth, exceeds what its row
-// costs. A token is worth the time that plain decoding takes for one; what a row costs is on the measured curve of passes by their rows. The
-// nodes of all requests compete for the same rows. A pass of a draft model is run if what it and those after it are expected to add
-// exceeds its own time in the same way.
+// There is one rule. A node is scored if the probability that it is accepted, times what a token is worth, exceeds what
+// its row costs. A token is worth the time that plain decoding takes for one; what a row costs is on the measured curve
+// of passes by their rows. The nodes of all requests compete for the same rows. A pass of a draft model is run if what
+// it and those after it are expected to add exceeds its own time in the same way.
 //
 // Where nothing pays, rounds are plain decoding: the drafter is not asked, told or timed in them.
 package auto
@@ -21,8 +21,8 @@ const (
 	// trial is the share of the time that finding out may take: looking for drafts where none pay, passes of a draft model
 	// that are not expected to, and rounds without drafts where they do. Two measurements of one speed differ by 1%.
 	trial = 0.01
-	// margin is how many times what it costs a draft has to save. Of many guesses, those that are chosen are too good on average; where
-	// a draft saves what it costs, nothing is lost without it.
+	// margin is how many times what it costs a draft has to save. Of many guesses, those that are chosen are too good
+	// on average; where a draft saves what it costs, nothing is lost without it.
 	margin = 1.25
 	// memory is how many samples an average of times follows: what a machine does beside changes soon.
 	memory = 64
@@ -30,13 +30,14 @@ const (
 	trials = 256
 	// few is how many trials a guess counts for: half of what is believed after as many.
 	few = 4
-	// hope is how often a draft model is right at first. It is asked once where one that is right so often would pay; what it
-	// brings then counts.
+	// hope is how often a draft model is right at first. It is asked once where one that is right so often would pay;
+	// what it brings then counts.
 	hope = 0.6
-	// newRow is what a further row costs of a pass before any was measured, which the first passes over a prompt end. It is
-	// too little for most machines, so that a first tree is drafted, and measured.
+	// newRow is what a further row costs of a pass before any was measured, which the first passes over a prompt end.
+	// It is too little for most machines, so that a first tree is drafted, and measured.
 	newRow = 1.0 / 16
-	// stale is after how many passes a size that has not run is unknown again, so that what seemed too dear is tried again.
+	// stale is after how many passes a size that has not run is unknown again, so that what seemed too dear is tried
+	// again.
 	stale = 1024
 	// fewest is the smallest bound of a tree. Fewer nodes would show too little of what could pay.
 	fewest = 16
@@ -104,7 +105,8 @@ func (c *Controller) draft(src infer.Source) *curve {
 	return c.drafts[src]
 }
 
-// Begin bounds the trees of a round of so many sequences. Once in 1/trial rounds there are none, so that it stays known what plain rounds cost.
+// Begin bounds the trees of a round of so many sequences. Once in 1/trial rounds there are none, so that it stays known
+// what plain rounds cost.
 func (c *Controller) Begin(bids []*infer.Bid, sequences int) {
 	c.n, c.plain = sequences, 0
 	if x := c.target.of(sequences); x > 0 {
@@ -171,8 +173,8 @@ func (c *Controller) Ask(bids []*infer.Bid) {
 	}
 }
 
-// try lets a pass of a draft model that is not expected to pay run if the last one was long enough ago: for all who have little to read,
-// or for the one with the least.
+// try lets a pass of a draft model that is not expected to pay run if the last one was long enough ago: for all who
+// have little to read, or for the one with the least.
 func (c *Controller) try(bids []*infer.Bid, least *infer.Bid, draft *curve) {
 	most := max(least.Backlog, fewest)
 	nodes := 0
@@ -209,7 +211,8 @@ func (c *Controller) gain(draft *curve, level, nodes int) (best float64) {
 	return best
 }
 
-// rounds is how many rounds what is read now may pay in: an answer goes on as far as it has come, with about two tokens a round.
+// rounds is how many rounds what is read now may pay in: an answer goes on as far as it has come, with about two tokens
+// a round.
 func (s *sequence) rounds(b *infer.Bid) float64 {
 	return max(1, float64(min(b.Left, answer+b.Emitted))/2)
 }
@@ -270,8 +273,8 @@ func (c *Controller) offer(b *infer.Bid, i int) {
 	}
 }
 
-// Learn ends a round. A drafter that was asked and is not expected to save the time of its own work sits rounds out: 1, 3, 7 … up to as many
-// as make looking cost trial.
+// Learn ends a round. A drafter that was asked and is not expected to save the time of its own work sits rounds out: 1,
+// 3, 7 … up to as many as make looking cost trial.
 func (c *Controller) Learn(bids []*infer.Bid, p *infer.Pass) {
 	c.round++
 	c.measure(p)
@@ -319,8 +322,8 @@ func (c *Controller) measure(p *infer.Pass) {
 	}
 }
 
-// Prompts returns how many rows of prompts the next pass may have beside draft trees if it is to take at most limit seconds, or for a limit of
-// 0 at most stretch times as long as without them. There are some in any case.
+// Prompts returns how many rows of prompts the next pass may have beside draft trees if it is to take at most limit
+// seconds, or for a limit of 0 at most stretch times as long as without them. There are some in any case.
 func (c *Controller) Prompts(stretch, limit float64) (trees, prompts int) {
 	trees = max(c.beside, 1)
 	row := c.prompt.mean
@@ -337,8 +340,8 @@ func (c *Controller) Prompts(stretch, limit float64) (trees, prompts int) {
 	return trees, max(int(min((limit-base)/row, 1<<20)), fewest/2)
 }
 
-// Cost returns what a pass without prompts usually takes, with its drafts and without; 0 if that is unknown. A pass that was
-// interrupted must not look as if its drafts had cost the time.
+// Cost returns what a pass without prompts usually takes, with its drafts and without; 0 if that is unknown. A pass
+// that was interrupted must not look as if its drafts had cost the time.
 func (c *Controller) Cost(p *infer.Pass) (with, without float64) {
 	if with, without = c.target.of(p.Rows), c.target.of(p.Trees); without == 0 {
 		return 0, 0

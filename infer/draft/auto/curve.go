@@ -6,8 +6,8 @@ import (
 	"talf/tree"
 )
 
-// A curve is what passes of one model cost by their rows: an average for each size that has run, in seconds. It never falls as
-// rows grow. The zero value knows nothing.
+// A curve is what passes of one model cost by their rows: an average for each size that has run, in seconds. It never
+// falls as rows grow. The zero value knows nothing.
 type curve struct {
 	at    [sizes]point
 	row   average // seconds of a row where computing takes all of the time, as in passes over prompts
@@ -26,8 +26,9 @@ type point struct {
 
 type step struct{ rows, seconds float64 }
 
-// An average follows about the last memory samples. What makes a pass longer is often not its own, so a sample counts as
-// at most twice the average; nothing makes a pass take half of its time, so such a sample says that the average was wrong.
+// An average follows about the last memory samples. What makes a pass longer is often not its own, so a sample counts
+// as at most twice the average; nothing makes a pass take half of its time, so such a sample says that the average was
+// wrong.
 type average struct{ mean, n float64 }
 
 func (a *average) add(x float64) {
@@ -66,7 +67,8 @@ func (c *curve) add(rows int, seconds float64) {
 	p.seconds.add(seconds)
 }
 
-// ran reports whether a size is known: it has run, and not too long ago, so that what once seemed too dear is tried again.
+// ran reports whether a size is known: it has run, and not too long ago, so that what once seemed too dear is tried
+// again.
 func (c *curve) ran(p *point) bool { return p.seconds.n > 0 && c.clock-p.last < stale }
 
 // fresh reports whether a pass of about so many rows was among the last ones.
@@ -106,8 +108,8 @@ func (c *curve) most() int {
 	return tree.MaxNodes * tree.MaxNodes
 }
 
-// of returns what a pass of so many rows costs, 0 if nothing is known. Between two sizes that have run it is on a line. One that
-// is larger than all of these takes no less than they do, and no less than its rows do in a prompt.
+// of returns what a pass of so many rows costs, 0 if nothing is known. Between two sizes that have run it is on a line.
+// One that is larger than all of these takes no less than they do, and no less than its rows do in a prompt.
 func (c *curve) of(rows int) float64 {
 	if !c.known {
 		c.fit()

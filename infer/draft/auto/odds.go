@@ -6,11 +6,12 @@ import (
 	"talf/infer"
 )
 
-// odds are how often the drafts of one method and draft model are right. They learn from all nodes that were drafted, scored or not, as the
-// text shows which of them it would have come to: nothing that is cut loses the chance to prove itself.
+// odds are how often the drafts of one method and draft model are right. They learn from all nodes that were drafted,
+// scored or not, as the text shows which of them it would have come to: nothing that is cut loses the chance to prove
+// itself.
 //
-// What a draft claims is corrected by the rate at which claims like it came true: those of nodes of the same origin, the same
-// depth and about the same probability.
+// What a draft claims is corrected by the rate at which claims like it came true: those of nodes of the same origin,
+// the same depth and about the same probability.
 type odds struct {
 	cells [origins][depths][bins]rate
 	ratio [origins]ratio // of nodes that came true to what was claimed: what cells begin with
@@ -45,8 +46,8 @@ func (r *rate) add(of, n float64) {
 // value is the rate, given a guess that counts as a few trials.
 func (r *rate) value(guess float64) float64 { return (r.of + few*guess) / (r.n + few) }
 
-// claim returns what the draft claims of node n of b's tree given its parent. One that claims nothing puts the likelier of
-// siblings first.
+// claim returns what the draft claims of node n of b's tree given its parent. One that claims nothing puts the likelier
+// of siblings first.
 func claim(b *infer.Bid, n int) float64 {
 	if len(b.LogV) == b.Tree.Len() {
 		q := math.Exp(min(b.LogV[n]-b.LogV[b.Tree.Parent(n)], 0))
@@ -75,8 +76,8 @@ func (o *odds) chance(b *infer.Bid, n int) float64 {
 	return min(cell.value(min(q*all.value(1), surest)), surest)
 }
 
-// ahead returns how likely a text that is at a node of a depth is to come to one of its children, if the draft model is asked for
-// them. What is not known of a depth is as above.
+// ahead returns how likely a text that is at a node of a depth is to come to one of its children, if the draft model is
+// asked for them. What is not known of a depth is as above.
 func (o *odds) ahead(depth int) float64 {
 	p := hope
 	for d := range min(depth+1, levels) {

@@ -60,8 +60,8 @@ func closing(text string) int {
 	return end
 }
 
-// scan calls f for each byte that is no part of a class or an escape, with the number of groups that are open after it, until
-// f returns true.
+// scan calls f for each byte that is no part of a class or an escape, with the number of groups that are open after it,
+// until f returns true.
 func scan(text string, f func(depth, at int) bool) {
 	depth, class := 0, false
 	for i := 0; i < len(text); i++ {
@@ -86,7 +86,8 @@ func scan(text string, f func(depth, at int) bool) {
 	}
 }
 
-// Class returns what an expression says that is a number of characters of one class and nothing else, such as ^[a-z]{2,9}$.
+// Class returns what an expression says that is a number of characters of one class and nothing else, such as
+// ^[a-z]{2,9}$.
 func Class(text string) (ranges []grammar.Range, lo, hi int, ok bool) {
 	p := parser{in: []rune(text)}
 	n, err := p.alternatives()
