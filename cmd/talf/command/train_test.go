@@ -62,7 +62,7 @@ func TestBadConfigurationFilesAreRefusedByLine(t *testing.T) {
 	}
 	talftest.Write(t, file, "model: m\ndata: d\nout: o\nlr: -1")
 	talftest.Run(t, "", "train", "--config", file).Refuses(t, ExitUsage, "lr is -1")
-	talftest.Run(t, "", "train", "--model", "m", "--data", "d", "--out", "o", "--dtype", "f16").Refuses(t, ExitUsage, "--dtype is \"f16\"")
+	talftest.Run(t, "", "train", "--model", "m", "--data", "d", "--out", "o", "--dtype", "f16").Refuses(t, ExitUsage, "dtype is \"f16\"")
 	talftest.Run(t, "", "train", "--config", filepath.Join(t.TempDir(), "none.yaml")).Refuses(t, ExitFailure, "none.yaml")
 }
 
