@@ -105,7 +105,7 @@ func (r *run) measure(ctx context.Context) error {
 			if x.Decoding > 0 {
 				x.Round = x.Tau / x.Decoding
 			}
-			for _, rate := range b.Depth {
+			for _, rate := range b.Depth[min(1, len(b.Depth)):] { // the root is not drafted
 				x.ByDepth = append(x.ByDepth, float64(rate.Kept)/float64(max(b.Passes, 1)))
 			}
 			f.Rows = append(f.Rows, x)
