@@ -22,8 +22,8 @@ type Type struct {
 	Elems int    // in a block; 1 for plain numbers
 	Size  int    // of a block in bytes
 
-	decode func(dst []float32, src []byte)                // one block
-	bound  func(src []byte) float64                       // at least the largest magnitude in a block; NaN if a scale is
+	decode func(dst []float32, src []byte) // one block
+	bound  bound
 	ints   func(q, src []byte) (scale uint16, exact bool) // 32 elements as scale·q with a float16 scale and int8s; nil: cannot
 
 	kept     compute.Kept
@@ -159,9 +159,10 @@ func (t *Type) Varies() bool { return t.Name == "MXFP4" }
 // number is allowed. It looks at scales, and at elements only where scales are large.
 func (t *Type) Find(src []byte, limit float32) (int, float32) {
 	x := make([]float32, t.Elems)
+	safe := t.bound.safe(float64(limit))
 	for i := 0; i*t.Size < len(src); i++ {
 		b := src[i*t.Size:][:t.Size]
-		if t.bound(b) < float64(limit) {
+		if safe > 0 && t.bound.scalesBelow(b, safe) || t.bound.of(b) < float64(limit) {
 			continue
 		}
 		t.decode(x, b)
@@ -174,34 +175,65 @@ func (t *Type) Find(src []byte, limit float32) (int, float32) {
 	return -1, 0
 }
 
-// scales returns a bound from the float16s at bytes i and j of a block: their magnitudes times a
-// and b.
-func scales(i int, a float64, j int, b float64) func([]byte) float64 {
-	return func(src []byte) float64 {
-		x := math.Abs(float64(at16(src, i))) * a
-		if b != 0 {
-			x += math.Abs(float64(at16(src, j))) * b
+// A bound is at least the largest magnitude in a block: of the float16s at bytes i and j, their magnitudes times a and b,
+// or, of types without such scales, what decoding finds.
+type bound struct {
+	i, j   int
+	a, b   float64
+	decode func([]float32, []byte) // of up to 32 elements; nil: i to b say it
+}
+
+// scales returns the bound from one float16, where b is 0, or two.
+func scales(i int, a float64, j int, b float64) bound {
+	if b == 0 {
+		j = i
+	}
+	return bound{i: i, j: j, a: a, b: b}
+}
+
+func of(decode func([]float32, []byte)) bound { return bound{decode: decode} }
+
+// of returns the bound of a block; NaN if a scale is.
+func (w *bound) of(src []byte) float64 {
+	if w.decode == nil {
+		x := math.Abs(float64(at16(src, w.i))) * w.a
+		if w.b != 0 {
+			x += math.Abs(float64(at16(src, w.j))) * w.b
 		}
 		return x
 	}
+	var x [32]float32
+	w.decode(x[:], src)
+	most := 0.0
+	for _, v := range x {
+		if a := math.Abs(float64(v)); !(a <= most) { // NaN as well
+			most = a
+		}
+		if most != most {
+			break
+		}
+	}
+	return most
 }
 
-// of returns the bound of types whose blocks are decoded to find it.
-func of(decode func([]float32, []byte)) func([]byte) float64 {
-	return func(src []byte) float64 {
-		var x [32]float32
-		decode(x[:], src)
-		most := 0.0
-		for _, v := range x {
-			if a := math.Abs(float64(v)); !(a <= most) { // NaN as well
-				most = a
-			}
-			if most != most {
-				break
-			}
-		}
-		return most
+// safe returns the bits of a power of two below which no magnitudes of both scales give limit, or 0. Nearly all blocks
+// are below it, and comparing bits takes a fraction of computing bounds.
+func (w *bound) safe(limit float64) uint16 {
+	if w.decode != nil {
+		return 0
 	}
+	for e := 31; e > 0; e-- {
+		if math.Ldexp(w.a+w.b, e-15) <= limit {
+			return uint16(e) << 10
+		}
+	}
+	return 0
+}
+
+// scalesBelow reports whether the magnitudes of a block's scales have bits below safe.
+func (w *bound) scalesBelow(src []byte, safe uint16) bool {
+	const magnitude = 0x7fff
+	return binary.LittleEndian.Uint16(src[w.i:])&magnitude < safe && binary.LittleEndian.Uint16(src[w.j:])&magnitude < safe
 }
 
 // at16 reads a float16 at byte i.

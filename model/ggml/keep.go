@@ -9,16 +9,21 @@ import (
 
 // nibbles sets q to 32 integers of four bits.
 func nibbles(q, src []byte) {
-	lo, hi := q[:16], q[16:32]
-	for i, b := range src[:16] {
-		lo[i], hi[i] = b&15, b>>4
+	const low = 0x0f0f0f0f0f0f0f0f
+	for i := 0; i < 16; i += 8 {
+		v := binary.LittleEndian.Uint64(src[i:])
+		binary.LittleEndian.PutUint64(q[i:], v&low)
+		binary.LittleEndian.PutUint64(q[16+i:], v>>4&low)
 	}
 }
 
 // fifths adds the fifth bits h to 32 integers.
 func fifths(q []byte, h uint32) {
-	for i := range q[:32] {
-		q[i] |= byte(h>>i&1) << 4
+	const ones, own = 0x0101010101010101, 0x8040201008040201
+	for i := 0; i < 32; i += 8 {
+		bits := uint64(byte(h>>i)) * ones & own // in byte k bit k alone, or none
+		b := q[i:][:8]
+		binary.LittleEndian.PutUint64(b, binary.LittleEndian.Uint64(b)|(bits+127*ones)>>7&ones<<4)
 	}
 }
 

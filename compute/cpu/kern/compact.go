@@ -113,25 +113,30 @@ func (f *Compact) PackRow(u []byte, j int, q, s []byte) {
 	}
 }
 
-// packInts writes the integers of a block of output j, four at a time.
+// packInts writes the integers of a block of output j, eight at a time: of two groups of four, whose fifth bits lie in
+// the same bytes.
 func (f *Compact) packInts(u []byte, j int, q *[Q8Block]byte) {
-	const ones, low = 0x01010101, 0x0f0f0f0f
-	or := func(at int, w uint32) {
-		b := u[at:][:4]
-		binary.LittleEndian.PutUint32(b, binary.LittleEndian.Uint32(b)|w)
-	}
-	flip := uint32(0)
+	const ones, low = 0x0101010101010101, 0x0f0f0f0f0f0f0f0f
+	flip := uint64(0)
 	if f.flip {
 		flip = ones
 	}
-	for g := range Q8Block / 4 {
-		v := binary.LittleEndian.Uint32(q[4*g:])
-		or(g*64+j%16*4, v&low<<(j/16*4))
+	lows, shift, turn := u[j%16*4:], j/16*4, j/8
+	for g := 0; g < Q8Block/4; g += 2 {
+		v := binary.LittleEndian.Uint64(q[4*g:])
+		w := v & low << shift
+		or(lows[g*64:], uint32(w))
+		or(lows[(g+1)*64:], uint32(w>>32))
 		if f.fifth {
-			at := g*4*Panel + 4*j // in the integers of q8
-			or(q4Ints+at/256*32+at%32, (v>>4&ones^flip)<<(at/32%8))
+			h := v>>4&ones ^ flip
+			or(u[q4Ints+g*16+j%8*4:], uint32(h)<<turn|uint32(h>>32)<<(turn+4))
 		}
 	}
+}
+
+// or sets the bits of w in the first four bytes of b.
+func or(b []byte, w uint32) {
+	binary.LittleEndian.PutUint32(b, binary.LittleEndian.Uint32(b)|w)
 }
 
 // unpack writes blocks blocks of f.Block k as q8 or q8m.
