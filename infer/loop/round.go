@@ -96,9 +96,7 @@ func (l *Loop) reap() {
 // end closes and finishes those that are ending. The caller holds the mutex. If the target panics, they
 // are still in the list.
 func (l *Loop) end() {
-	for _, h := range l.ending {
-		l.engine.Close(h.seq)
-	}
+	l.closeEnding()
 	l.stats.KV = l.engine.Target.KV()
 	for _, h := range l.ending {
 		l.finish(h, h.seq.Snapshot(), h.seq.Err())
@@ -106,6 +104,16 @@ func (l *Loop) end() {
 	clear(l.ending)
 	l.ending = l.ending[:0]
 	l.drained()
+}
+
+// closeEnding closes the sequences of those that are ending, without the mutex that the caller holds: their drafters are
+// told of rounds that they have not seen, and what a drafter calls may cancel requests.
+func (l *Loop) closeEnding() {
+	l.mu.Unlock()
+	defer l.mu.Lock()
+	for _, h := range l.ending {
+		l.engine.Close(h.seq)
+	}
 }
 
 // admit begins waiting requests while there is room.
