@@ -1,10 +1,7 @@
 package train
 
 import (
-	"bytes"
 	"context"
-	"os"
-	"path/filepath"
 	"strings"
 	"testing"
 
@@ -43,44 +40,7 @@ func TestTrainingABlockHeadResumesExactly(t *testing.T) {
 				}
 				return j
 			}
-			whole, parts := filepath.Join(t.TempDir(), "whole"), filepath.Join(t.TempDir(), "parts")
-			want, err := Head(context.Background(), cfg, job(whole))
-			if err != nil {
-				t.Fatal(err)
-			}
-			for stop := 1; ; stop += 2 {
-				ctx, cancel := context.WithCancel(context.Background())
-				j := job(parts)
-				j.Report = func(p Progress) {
-					if p.Step == stop {
-						cancel()
-					}
-				}
-				res, err := Head(ctx, cfg, j)
-				cancel()
-				if err == nil {
-					if !res.Done || res.Step != want.Step {
-						t.Fatalf("ended at step %d", res.Step)
-					}
-					break
-				}
-				if ctx.Err() == nil {
-					t.Fatal(err)
-				}
-			}
-			for _, name := range []string{"model.safetensors", "config.json", "optimizer.safetensors"} {
-				a, err := os.ReadFile(filepath.Join(want.Dir, name))
-				if err != nil {
-					t.Fatal(err)
-				}
-				b, err := os.ReadFile(filepath.Join(parts, filepath.Base(want.Dir), name))
-				if err != nil {
-					t.Fatal(err)
-				}
-				if !bytes.Equal(a, b) {
-					t.Errorf("%s differs", name)
-				}
-			}
+			whole := resumesExactly(t, cfg, job)
 			h, err := checkpoints.LoadHead(whole, target, head.Default())
 			if err != nil {
 				t.Fatal(err)

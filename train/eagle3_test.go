@@ -27,8 +27,8 @@ func eagle3Config(loss string) Config {
 	return cfg
 }
 
-// Training-time test, TALF's loss and the expected accepted length train an EAGLE-3 head: the held-out loss falls, and a run that
-// was interrupted and resumed ends in the same bytes.
+// Training-time test, TALF's loss and the expected accepted length train an EAGLE-3 head: a run that was
+// interrupted and resumed ends in the same bytes.
 func TestTrainingAnEAGLE3HeadResumesExactly(t *testing.T) {
 	dev := device(t, 2)
 	target := tinyTarget(t, dev)
@@ -40,47 +40,9 @@ func TestTrainingAnEAGLE3HeadResumesExactly(t *testing.T) {
 		{Loss: "eal", Steps: 2, LR: 1e-3},
 	}
 	cfg.EvalEvery, cfg.SaveEvery = 2, 1
-	job := func(dir string) HeadJob {
+	resumesExactly(t, cfg, func(dir string) HeadJob {
 		return HeadJob{Target: target, Data: mix.Only(set), Out: dir, Vocab: everySecond()}
-	}
-	whole, parts := filepath.Join(t.TempDir(), "whole"), filepath.Join(t.TempDir(), "parts")
-	want, err := Head(context.Background(), cfg, job(whole))
-	if err != nil {
-		t.Fatal(err)
-	}
-	for stop := 1; ; stop += 2 {
-		ctx, cancel := context.WithCancel(context.Background())
-		j := job(parts)
-		j.Report = func(p Progress) {
-			if p.Step == stop {
-				cancel()
-			}
-		}
-		res, err := Head(ctx, cfg, j)
-		cancel()
-		if err == nil {
-			if !res.Done || res.Step != want.Step {
-				t.Fatalf("ended at step %d", res.Step)
-			}
-			break
-		}
-		if ctx.Err() == nil {
-			t.Fatal(err)
-		}
-	}
-	for _, name := range []string{"model.safetensors", "config.json", "optimizer.safetensors"} {
-		a, err := os.ReadFile(filepath.Join(want.Dir, name))
-		if err != nil {
-			t.Fatal(err)
-		}
-		b, err := os.ReadFile(filepath.Join(parts, filepath.Base(want.Dir), name))
-		if err != nil {
-			t.Fatal(err)
-		}
-		if !bytes.Equal(a, b) {
-			t.Errorf("%s differs after interruptions", name)
-		}
-	}
+	})
 }
 
 // A checkpoint is a head that other systems' layout describes in full, and that a further run may

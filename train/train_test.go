@@ -254,6 +254,34 @@ func stopAfter(n int) (context.Context, func(Progress)) {
 	}
 }
 
+// resumesExactly makes a run whole, and one that is interrupted at every second step and resumed, and compares their
+// last checkpoints. It returns the directory of the first.
+func resumesExactly(t *testing.T, cfg Config, job func(dir string) HeadJob) (whole string) {
+	t.Helper()
+	whole, parts := filepath.Join(t.TempDir(), "whole"), filepath.Join(t.TempDir(), "parts")
+	want, err := Head(context.Background(), cfg, job(whole))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for stop := 1; ; stop += 2 {
+		ctx, report := stopAfter(stop)
+		j := job(parts)
+		j.Report = report
+		res, err := Head(ctx, cfg, j)
+		if err == nil {
+			if !res.Done || res.Step != want.Step {
+				t.Fatalf("ended at step %d", res.Step)
+			}
+			break
+		}
+		if ctx.Err() == nil {
+			t.Fatal(err)
+		}
+	}
+	sameFiles(t, "a resumed run", files(t, filepath.Join(parts, filepath.Base(want.Dir))), files(t, want.Dir))
+	return whole
+}
+
 func TestAnInterruptedRunContinuesWithTheSameBits(t *testing.T) {
 	dev := device(t, 1)
 	target := tinyTarget(t, dev)
