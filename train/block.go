@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 
+	"talf/data"
 	"talf/train/internal/batch"
 	"talf/train/internal/gg"
 	"talf/train/loss"
@@ -34,8 +35,10 @@ func (h *headTask) checkBlock(plan loss.Plan) error {
 		return errors.New("a block head predicts no features: want w_reg=0")
 	case plan.Text && !plan.Once:
 		return errors.New("its passes feed a head its own features, which a block head does not read")
-	case plan.Temp != 1 && b.Chained():
-		return fmt.Errorf("temp=%v is for heads without a Markov head or a selector: want 1", plan.Temp)
+	case plan.Temp != 1 && (b.Chained() || b.Confidence):
+		return fmt.Errorf("temp=%v is for heads without a Markov head, a selector or a confidence head: want 1", plan.Temp)
+	case b.Confidence && !plan.Tail && !plan.Exact && h.meta.Labels != data.Full:
+		return errors.New("a confidence head learns from all of the target's probability: want labels=tail or full")
 	case plan.Path && b.Markov != "":
 		return errors.New("path=on is for heads without a Markov head, which knows the token before already")
 	case plan.Path && b.Group > 0:

@@ -2,6 +2,7 @@ package train
 
 import (
 	"context"
+	"slices"
 	"strings"
 	"testing"
 
@@ -13,7 +14,7 @@ import (
 
 // tinyBlocks are networks for the tiny target and losses that train them.
 var tinyBlocks = []struct{ network, loss, second string }{
-	{"block:size=4,taps=0+1", "dflash:gamma=2", "talf:reach=target"},
+	{"block:size=4,taps=0+1,confidence=on", "dflash:gamma=2", "talf:reach=target"},
 	{"block:size=4,taps=1,causal=on", "dflash:labels=tail,gamma=0", "talf:path=on"},
 	{"block:size=3,taps=0+1,shift=on,markov=vanilla,rank=6,confidence=on", "dspark", "eal"},
 	{"block:size=3,taps=0+1,shift=on,markov=gated,rank=6,confidence=on", "talf", "tv"},
@@ -88,6 +89,9 @@ func TestWhatDoesNotFitABlockHeadIsRefused(t *testing.T) {
 		{"block:size=4,taps=0,shift=on,conv=4", "dflash", "want one family's"},
 		{"block:size=4,taps=0,causal=on,conv=4", "talf:path=on", "path=on is for heads without convolutions"},
 		{"block:size=4,taps=0,mask=40", "dflash", "mask_token_id is 40"},
+		{"block:size=4,taps=0,top=5", "dflash", "top is of a selector"},
+		{"block:size=4,taps=0,confidence=on", "dflash:labels=ignore", "learns from all of the target's probability"},
+		{"block:size=4,taps=0,confidence=on", "dflash:labels=full,temp=2", "a confidence head: want 1"},
 	} {
 		cfg := tinyConfig()
 		cfg.Network, cfg.Loss = c.network, c.loss
@@ -100,5 +104,41 @@ func TestWhatDoesNotFitABlockHeadIsRefused(t *testing.T) {
 	cfg.Network, cfg.Loss, cfg.FCBias = "block:size=4,taps=0", "dflash", true
 	if _, err := Head(context.Background(), cfg, HeadJob{Target: target, Data: mix.Only(set), Out: t.TempDir()}); err == nil || !strings.Contains(err.Error(), "fc has no bias") {
 		t.Errorf("with a bias: %v", err)
+	}
+}
+
+// Every loss trains every part of a block head, also those that it has no term for.
+func TestEveryLossTrainsEveryPartOfABlockHead(t *testing.T) {
+	dev := device(t, 1)
+	target := tinyTarget(t, dev)
+	set := tinyData(t, target, 8, data.None)
+	cfg := tinyConfig()
+	cfg.Decay = 0 // what has no gradient stays as it is
+	for _, network := range []string{
+		"block:size=4,taps=0,confidence=on",
+		"block:size=4,taps=0,markov=vanilla,rank=3,confidence=on",
+		"block:size=4,taps=0,conv=4,selector=3,top=4",
+	} {
+		for _, loss := range []string{
+			"dflash", "dflash:labels=tail", "dflash:labels=full", "dpace", "dspark", "dspark:w_l1=0", "dspark:labels=full",
+			"talf", "talf:reach=target", "eal", "tv", "lk",
+		} {
+			cfg.Network, cfg.Loss = network, loss
+			h, tr := entered(t, cfg, HeadJob{Target: target, Data: mix.Only(set), Out: t.TempDir()})
+			var before [][]float32
+			for _, x := range h.params.Tensors() {
+				before = append(before, slices.Clone(x.Data))
+			}
+			for range 2 { // a selector's C is 0 at first, and what is multiplied with it has no gradient
+				if _, err := tr.makeStep(t.Context()); err != nil {
+					t.Fatalf("%s with %s: %v", network, loss, err)
+				}
+			}
+			for i, x := range h.params.Tensors() {
+				if slices.Equal(before[i], x.Data) {
+					t.Errorf("%s with %s: %s stays as it was", network, loss, x.Name)
+				}
+			}
+		}
 	}
 }

@@ -30,12 +30,12 @@ func (f fades) weight(k int) float32 {
 	return float32(detmath.Exp(-float64(k) / f.gamma))
 }
 
-// blockPlan returns the plan of a loss along the text.
+// blockPlan returns the plan of a loss along the text. Labels are for a confidence head, if for nothing else.
 func blockPlan(d Labelling) (Plan, error) {
 	if d.Drafts == 0 {
 		return Plan{}, errors.New("it is for block heads")
 	}
-	return Plan{Levels: d.Drafts, Text: true, Once: true, Undrafted: true, Outside: Drop, Temp: 1}, nil
+	return Plan{Levels: d.Drafts, Text: true, Once: true, Undrafted: true, Outside: Drop, Tail: true, Temp: 1}, nil
 }
 
 // dflash is Σ_k exp(−k/γ)·CE over the rows of blocks (DFlash as SpecForge trains it). The labels are the
@@ -233,7 +233,7 @@ func dsparkMethod() Method {
 
 func (d dspark) Plan(of Labelling) (Plan, error) {
 	p, err := blockPlan(of)
-	p.Ends, p.Tail, p.Exact = true, true, d.full && of.K != 0
+	p.Ends, p.Exact = true, d.full && of.K != 0
 	p.Cut, p.Held = d.wCE != 0, d.wSure != 0
 	return p, err
 }

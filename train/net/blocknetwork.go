@@ -40,6 +40,8 @@ func readBlock(b *arch.Block, v spec.Values) (err error) {
 	b.Group = v.Int("conv")
 	if b.SelectorRank = v.Int("selector"); b.SelectorRank > 0 {
 		b.SelectorTop = v.Int("top")
+	} else if v.Given("top") {
+		return errors.New("top is of a selector: want its elements, such as selector=256")
 	}
 	if b.Confidence = v.On("confidence"); b.Confidence {
 		b.ConfidenceMarkov = b.Markov != ""
