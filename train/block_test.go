@@ -2,11 +2,14 @@ package train
 
 import (
 	"context"
+	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
 
 	"talf/checkpoints"
+	"talf/compute"
 	"talf/data"
 	"talf/model/head"
 	"talf/train/mix"
@@ -140,5 +143,39 @@ func TestEveryLossTrainsEveryPartOfABlockHead(t *testing.T) {
 				}
 			}
 		}
+	}
+}
+
+// plain hides a device's ability to train block heads, plainQueue its queue's.
+type (
+	plain      struct{ compute.Device }
+	plainQueue struct{ compute.Queue }
+)
+
+func (d plain) Queue() compute.Queue { return plainQueue{d.Device.Queue()} }
+
+func (q plainQueue) Abilities() compute.Abilities {
+	can := q.Queue.Abilities()
+	can.Block = nil
+	return can
+}
+
+// A device that lacks what block heads take trains other heads, and refuses these before it writes anything.
+func TestADeviceWithoutBlocksRefusesBlockHeads(t *testing.T) {
+	target := tinyTarget(t, plain{device(t, 1)})
+	set := tinyData(t, target, 8, data.None)
+	cfg := tinyConfig()
+	cfg.Steps = 1
+	if _, err := Head(t.Context(), cfg, HeadJob{Target: target, Data: mix.Only(set), Out: t.TempDir()}); err != nil {
+		t.Error(err)
+	}
+	cfg.Network, cfg.Loss = "block:size=4,taps=0", "dflash"
+	out := filepath.Join(t.TempDir(), "out")
+	_, err := Head(t.Context(), cfg, HeadJob{Target: target, Data: mix.Only(set), Out: out})
+	if err == nil || !strings.Contains(err.Error(), "block heads are trained on the CPU, not on ") {
+		t.Error(err)
+	}
+	if _, err := os.Stat(out); !os.IsNotExist(err) {
+		t.Errorf("the directory of checkpoints: %v", err)
 	}
 }
