@@ -19,6 +19,19 @@ import (
 	"talf/train/profile"
 )
 
+// reportOf reads the report in a directory of a profile.
+func reportOf(t *testing.T, dir string) (r profile.Report) {
+	t.Helper()
+	b, err := os.ReadFile(filepath.Join(dir, profile.JSONFile))
+	if err == nil {
+		err = json.Unmarshal(b, &r)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	return r
+}
+
 // A profiled run has the bits of any other, and its files tell what its steps did.
 func TestAProfileSaysWhatAStepCosts(t *testing.T) {
 	dev := device(t, 2)
@@ -47,10 +60,7 @@ func TestAProfileSaysWhatAStepCosts(t *testing.T) {
 			t.Errorf("%s is no profile: %d bytes", name, len(b))
 		}
 	}
-	var s profile.Report
-	if err := json.Unmarshal(read(profile.JSONFile), &s); err != nil {
-		t.Fatal(err)
-	}
+	s := reportOf(t, prof)
 	if s.Steps != 4 || s.Seconds <= 0 || s.SGEMM <= 0 || s.Memory <= 0 || s.Device != dev.Name() {
 		t.Errorf("%+v", s)
 	}
@@ -92,6 +102,40 @@ func TestAProfileSaysWhatAStepCosts(t *testing.T) {
 	for _, want := range []string{"4 steps of ", "linear.d1 layers.0.gate_up\n", " linear.d1\n", "roofline"} {
 		if !strings.Contains(text, want) {
 			t.Errorf("no %q in\n%s", want, text)
+		}
+	}
+}
+
+// What a block head computes beside the operations of other heads is counted, too.
+func TestAProfileCountsTheOperationsOfBlockHeads(t *testing.T) {
+	target := tinyTarget(t, device(t, 2))
+	set := tinyData(t, target, 20, data.None)
+	const h, rank, top = 16, 3, 5
+	for network, want := range map[string][]string{
+		"block:size=4,taps=0+1,conv=4,selector=3,top=5":         {"convolve", "convolve.d0", "mul", "mul.d0", "mul.d1", "candidates", "attend", "attend.d0"},
+		"block:size=4,taps=0,markov=gated,rank=3,confidence=on": {"gate", "gate.d0", "logistic"},
+	} {
+		cfg, dir := tinyConfig(), t.TempDir()
+		cfg.Steps, cfg.Network, cfg.Loss = 3, network, "dflash"
+		if _, err := Head(t.Context(), cfg, HeadJob{Target: target, Data: mix.Only(set), Out: t.TempDir(), Profile: dir}); err != nil {
+			t.Fatal(err)
+		}
+		by := make(map[string]profile.Op) // and by no weight
+		for _, o := range reportOf(t, dir).Ops {
+			kind, _, _ := strings.Cut(o.Op, " ")
+			by[kind] = profile.Op{FLOP: by[kind].FLOP + o.FLOP, Bytes: by[kind].Bytes + o.Bytes}
+		}
+		for _, op := range want {
+			if o := by[op]; o.FLOP <= 0 || o.Bytes <= 0 {
+				t.Errorf("%s: %s has %v FLOP and %v bytes", network, op, o.FLOP, o.Bytes)
+			}
+		}
+		if rows := by["mul"].FLOP / rank; rows > 0 {
+			v := float64(target.Spec().Vocab)
+			flop := rows * (v*(2*h+1) + top*(6*(h+rank)+5))
+			if got := by["candidates"].FLOP; math.Abs(got-flop) > 1e-6*flop {
+				t.Errorf("the selector's loss: %v FLOP, want %v", got, flop)
+			}
 		}
 	}
 }
@@ -156,15 +200,7 @@ func TestAnInterruptedRunIsProfiled(t *testing.T) {
 	out, prof := t.TempDir(), t.TempDir()
 	steps := func() int {
 		t.Helper()
-		var s profile.Report
-		b, err := os.ReadFile(filepath.Join(prof, profile.JSONFile))
-		if err == nil {
-			err = json.Unmarshal(b, &s)
-		}
-		if err != nil {
-			t.Fatal(err)
-		}
-		return s.Steps
+		return reportOf(t, prof).Steps
 	}
 	ctx, report := stopAfter(3)
 	if _, err := Head(ctx, cfg, HeadJob{Target: target, Data: mix.Only(set), Out: out, Profile: prof, Report: report}); !errors.Is(err, context.Canceled) {

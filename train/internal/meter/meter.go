@@ -109,6 +109,9 @@ func Watch(q compute.Queue, m *Meter) compute.Queue {
 	if w.TrainOps = w.can.Train; w.TrainOps != nil {
 		w.can.Train = w
 	}
+	if w.can.Block != nil {
+		w.can.Block = &blockOps{w.can.Block, w}
+	}
 	if w.can.Stash != nil {
 		w.can.Stash = &stasher{w.can.Stash, w}
 	}
@@ -266,10 +269,12 @@ func seen(g *compute.TrainAttention) float64 {
 	return n
 }
 
-// touched returns the number of elements in the first n values of each of bs.
+// touched returns the number of elements of bs, of which one may stand for several levels.
 func touched(bs []compute.Buffer) (n float64) {
-	for _, b := range bs {
-		n += elements(b)
+	for i, b := range bs {
+		if !slices.Contains(bs[:i], b) {
+			n += elements(b)
+		}
 	}
 	return n
 }
