@@ -98,3 +98,14 @@ func TestALinearStartHelps(t *testing.T) {
 		t.Errorf("loss %.3f after a linear start, %.3f after a random one", loss[1], loss[0])
 	}
 }
+
+// Of an input that is always zero the weight is zero, and of states that are not finite there is no linear start.
+func TestRegressionsWithoutASolution(t *testing.T) {
+	sums := []float64{4, 0, 2, 0, 0, 0} // w = 1: Σ z·[z, f'] for z = [2, 0] and f' = 1
+	if fc := ridge(sums, 1); fc == nil || math.Abs(fc.At(0, 0)-2/4.04) > 1e-12 || fc.At(1, 0) != 0 {
+		t.Errorf("%v, want 2/4.04 and 0", fc)
+	}
+	if fc := ridge([]float64{math.NaN(), 0, 2, 0, 1, 0}, 1); fc != nil {
+		t.Errorf("%v of what is not a number", fc)
+	}
+}

@@ -259,6 +259,48 @@ func TestACancellationBetweenPassesCutsNone(t *testing.T) {
 	}
 }
 
+// A drafter may cancel other requests as its own ends, whether that is answered or cancelled itself.
+func TestADrafterThatEndsCancelsAnotherRequest(t *testing.T) {
+	for name, early := range map[string]bool{"answered": false, "cancelled": true} {
+		t.Run(name, func(t *testing.T) {
+			l := start(t, newWorld(0), loop.Default())
+			var first, second *loop.Handle
+			ends, _ := hooked(t, 1, func(phase string) {
+				if early && phase == "verify" {
+					first.Cancel(errPlanted)
+				}
+			}, 3, 1)
+			ends.Drafter = ending{ends.Drafter, func() { second.Cancel(errPlanted) }}
+			first, err := l.Submit(t.Context(), ends, loop.Options{})
+			if err == nil {
+				second, err = l.Submit(t.Context(), request(t, 50, 2), loop.Options{})
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			running(t, l)
+			if _, err := first.Result(); errors.Is(err, errPlanted) != early {
+				t.Errorf("the request that ends: %v", err)
+			}
+			if _, err := second.Result(); !errors.Is(err, errPlanted) {
+				t.Errorf("the other: %v", err)
+			}
+		})
+	}
+}
+
+// ending is a drafter that calls end as its sequence is closed.
+type ending struct {
+	infer.Drafter
+	end func()
+}
+
+func (e ending) Traits() infer.Traits {
+	t := e.Drafter.Traits()
+	t.End = e.end
+	return t
+}
+
 // A target that panics in a pass that nobody waits for any more is as broken as in any other.
 func TestAPanicInAPassThatIsCutEndsTheLoop(t *testing.T) {
 	w := &breaking{world: newWorld(0)}
