@@ -189,6 +189,9 @@ func (h *headTask) check() error {
 	if len(h.job.Data) == 0 {
 		return errors.New("train: no data")
 	}
+	if h.job.Linear && h.job.Init != "" {
+		return fmt.Errorf("train: a linear start and the initial head %s: want one of them", h.job.Init)
+	}
 	if err := h.job.Features.Validate(); err != nil {
 		return fmt.Errorf("train: %w", err)
 	}
@@ -260,7 +263,7 @@ func (h *headTask) checkTrees(p loss.Plan) error {
 		case h.cfg.Held > share:
 			return fmt.Errorf("held-out is %v, want at most %v: only the last sequences of the data have trees to evaluate on", h.cfg.Held, share)
 		case p.Levels > 1 && !p.Text:
-			return fmt.Errorf("it learns from trees, which only %v of the data, the last sequences, has", share)
+			return fmt.Errorf("it learns from trees, and only the last %.4g%% of the data's sequences have any", 100*share)
 		}
 	}
 	return nil

@@ -6,6 +6,7 @@ import (
 	"io"
 	"math"
 	"slices"
+	"strings"
 	"testing"
 
 	"talf/data"
@@ -96,6 +97,14 @@ func TestALinearStartHelps(t *testing.T) {
 	}
 	if loss[1] >= loss[0] {
 		t.Errorf("loss %.3f after a linear start, %.3f after a random one", loss[1], loss[0])
+	}
+}
+
+func TestALinearStartExcludesAnotherHead(t *testing.T) {
+	target := tinyTarget(t, device(t, 1))
+	job := HeadJob{Target: target, Data: mix.Only(tinyData(t, target, 4, data.BF16)), Out: t.TempDir(), Linear: true, Init: "heads/eagle"}
+	if _, err := Head(t.Context(), tinyConfig(), job); err == nil || !strings.Contains(err.Error(), "a linear start and the initial head heads/eagle") {
+		t.Errorf("%v", err)
 	}
 }
 

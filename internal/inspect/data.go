@@ -63,7 +63,11 @@ func (d *Data) String() string {
 	}
 	p.printf("rows          %d in %d shards, %s\n", s.Rows, len(d.Shards), units.Bytes(uint64(s.Bytes)))
 	p.printf("tokens        %d, %d of them to learn, %.1f bytes a token\n", s.Tokens, s.LossTokens, s.PerToken)
-	p.printf("trees         %d nodes a position (k=%d, %d levels)\n", m.Nodes(), m.Branch, m.Depth)
+	p.printf("trees         %d nodes a position (k=%d, %d levels)", m.Nodes(), m.Branch, m.Depth)
+	if m.TreeShare > 0 {
+		p.printf(", of the last %.4g%% of the rows alone", 100*m.TreeShare)
+	}
+	p.printf("\n")
 	labels := "whole distributions"
 	if m.Labels == data.TopK {
 		labels = fmt.Sprintf("the %d most likely tokens and the rest", m.K)

@@ -135,13 +135,16 @@ func TestWhatADeviceMultipliesIsAskedOfDevices(t *testing.T) {
 func TestTrainOnTextOfWhichFewHaveTrees(t *testing.T) {
 	w := talftest.World{Model: talftest.TinyModel(t, talftest.TinyConfig(), 1), Text: talftest.TextFile(t, 24), Labels: filepath.Join(t.TempDir(), "labels")}
 	talftest.OK(t, "", append(w.Preprocess(w.Labels), "--tree-share", "0.2")...)
+	if said := talftest.OK(t, "", "inspect", "data", w.Labels, "--stats"); !strings.Contains(said, "of the last 20% of the rows alone") {
+		t.Errorf("inspect says of the trees:\n%s", said)
+	}
 	run := func(args ...string) []string {
 		return append([]string{"train", w.Model, "--data", w.Labels, "--steps", "2", "--rows", "128", "--out", filepath.Join(t.TempDir(), "head")}, args...)
 	}
 	for _, loss := range []string{"eagle", "hass"} {
 		talftest.OK(t, "", run("--loss", loss, "--held-out", "0.2")...)
 	}
-	talftest.Run(t, "", run("--loss", "talf", "--held-out", "0.2")...).Refuses(t, ExitFailure, "loss talf: it learns from trees, which only 0.2 of the data")
+	talftest.Run(t, "", run("--loss", "talf", "--held-out", "0.2")...).Refuses(t, ExitFailure, "loss talf: it learns from trees, and only the last 20% of the data's sequences have any")
 	talftest.Run(t, "", run("--loss", "hass", "--held-out", "0.3")...).Refuses(t, ExitFailure, "held-out is 0.3, want at most 0.2")
 	talftest.Run(t, "", append(w.Preprocess(w.Labels), "--tree-share", "0.3")...).Refuses(t, ExitFailure, "tree_share: 0.2, want 0.3")
 	talftest.Run(t, "", append(w.Preprocess(w.Labels+"2"), "--tree-share", "1")...).Refuses(t, ExitUsage, "tree-share is 1")

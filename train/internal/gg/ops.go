@@ -40,11 +40,7 @@ func (g *Graph) Embed(table *Node, ids *[]int32, rows *Rows) *Node {
 	y := g.out(rows, table.Width())
 	f := &forward{x: []*Node{table}, y: y}
 	f.base = g.base("embed", nil, y.val, func() {
-		if w, ok := table.val.buf.(compute.Weight); ok {
-			g.q.Embed(y.val.buf, 0, w, (*ids)[:rows.N])
-			return
-		}
-		g.q.Gather(y.val.buf, 0, 0, table.val.buf, (*ids)[:rows.N])
+		lookup(g.q, y.val.buf, table.val.buf, (*ids)[:rows.N])
 	})
 	f.pieces = []piece{{of: []int{0}, run: func(dx []*value, acc []bool, dy *value) {
 		if !acc[0] {
@@ -53,6 +49,15 @@ func (g *Graph) Embed(table *Node, ids *[]int32, rows *Rows) *Node {
 		g.ops.EmbedGrad(dx[0].buf, dy.buf, 0, (*ids)[:rows.N])
 	}}}
 	return g.apply(f)
+}
+
+// lookup writes rows ids of a table, which may be packed, to dst.
+func lookup(q compute.Queue, dst, table compute.Buffer, ids []int32) {
+	if w, ok := table.(compute.Weight); ok {
+		q.Embed(dst, 0, w, ids)
+		return
+	}
+	q.Gather(dst, 0, 0, table, ids)
 }
 
 // Linear returns x·wᵀ + bias for x [n][In], w [Out][In]. bias [Out] may be nil.

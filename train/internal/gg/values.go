@@ -27,11 +27,7 @@ func Lookup(ctx context.Context, q compute.Queue, table *Tensor, ids []int32) ([
 	if err != nil {
 		return nil, err
 	}
-	if packed, ok := table.Buf.(compute.Weight); ok {
-		q.Embed(t.Buf, 0, packed, ids)
-	} else {
-		q.Gather(t.Buf, 0, 0, table.Buf, ids)
-	}
+	lookup(q, t.Buf, table.Buf, ids)
 	t.Pull()
 	return t.Data, q.Sync(ctx)
 }
