@@ -25,6 +25,7 @@ var Goroutines = map[string]string{
 	"internal/mapped/mapped.go: Group.Go":     "sets a flag of the goroutine, and then recovers",
 	"model/safetensors/finite.go: Set.Finite": "mapped.Group hands a panic to Wait",
 	"text/transcode/each.go: Each":            "batch.run recovers",
+	"train/linear.go: headTask.initLinear":    "solves equations before there is any work to lose",
 	"train/dist/local.go: Together":           "a run with checkpoints: a panic of one rank ends it with its stack, as a panic of a run with one rank does",
 	"train/dist/local.go: round.inPieces":     "adds and copies slices whose lengths join has compared",
 	"train/dist/peers.go: Peers.patiently":    "waits for time and asks which ranks have ended",

@@ -196,7 +196,13 @@ func (c *Costs) measure(ctx context.Context, m *model.Model, w *writer) error {
 
 // String says what the run will take.
 func (c *Costs) String() string {
-	about := func(s float64) string { return (time.Duration(s) * time.Second).Round(time.Minute).String() }
+	about := func(s float64) string {
+		d := time.Duration(s * float64(time.Second))
+		if d < 10*time.Minute {
+			return d.Round(time.Second).String()
+		}
+		return strings.TrimSuffix(d.Round(time.Minute).String(), "0s")
+	}
 	disk := "with the hidden states that the head reads"
 	if c.Features > featureBytes {
 		disk = "without hidden states, which training computes again"
