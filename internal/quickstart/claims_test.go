@@ -5,10 +5,15 @@ import (
 	"flag"
 	"os"
 	"slices"
+	"strings"
 	"testing"
 )
 
 var result = flag.String("quickstart", "", "JSON that talf quickstart printed: hold it to the README's claims")
+
+func beamWith(head string) func(Row) bool {
+	return func(r Row) bool { return r.Head == head && strings.HasPrefix(r.Method, "beam:") }
+}
 
 // The README's claims about the embedded model.
 func TestQuickstartClaims(t *testing.T) {
@@ -29,9 +34,11 @@ func TestQuickstartClaims(t *testing.T) {
 	if len(got.Deep) != 3 {
 		t.Fatalf("%d rows of the deepened target, want plain decoding and a method with two heads", len(got.Deep))
 	}
-	// How much faster depends on the machine; that it is faster, and how many tokens a pass keeps, hardly does.
-	if last := got.Deep[len(got.Deep)-1]; last.Tau < 2.8 || last.Low <= 1 {
-		t.Errorf("the last line has τ %.2f and speed-up %.2f [%.2f, %.2f], want τ of at least 2.8 and an interval above 1", last.Tau, last.SpeedUp, last.Low, last.High)
+	// Beam's trees have one shape on every machine. Those of salf follow measured costs, so that their τ does, too: on
+	// the deepened target it was 2.4 beside other work and 3.0 alone.
+	eagle, talf := got.Rows[slices.IndexFunc(got.Rows, beamWith("eagle"))], got.Rows[slices.IndexFunc(got.Rows, beamWith("talf"))]
+	if talf.Tau < 3.2 || talf.Tau < eagle.Tau+1 {
+		t.Errorf("beam: τ %.2f with talf's head and %.2f with eagle's, want at least 3.2 and 1 more than eagle's", talf.Tau, eagle.Tau)
 	}
 	for _, r := range slices.Concat(got.Rows, got.Deep) {
 		t.Logf("%-16s τ %.2f, %.0f tokens/s, speed-up %.2f", r.Label(), r.Tau, r.TokensPerSecond, r.SpeedUp)
