@@ -14,6 +14,7 @@ type Abilities struct {
 	Tenants TenantKeeper
 	Release KVReleaser
 	Draws   bool // the passes of a target may draw tokens, if their jobs ask for some
+	AtOnce  bool // a source's first pass of a round says all of it: a later one computes what depends on the tokens asked for, if anything
 }
 
 // A TenantKeeper keeps prefixes that belong to owners: a request starts only from what requests of

@@ -159,6 +159,11 @@ func (e *Engine) ask(ctx context.Context, q *sourceAsks, seqs []*Sequence, pass 
 	}
 }
 
+// later reports whether all asks are beyond the first of their rounds.
+func (q *sourceAsks) later() bool {
+	return len(q.reads) == 0 && !slices.ContainsFunc(q.asks, func(a Ask) bool { return a.From == 0 })
+}
+
 // further reports whether an ask is beyond the first of its round.
 func (q *sourceAsks) further() bool {
 	return slices.ContainsFunc(q.asks, func(a Ask) bool { return a.From > 0 })

@@ -30,6 +30,7 @@ type Pass struct {
 type DraftPass struct {
 	Source Source
 	Rows   int
+	Later  bool // no round began with it, and no text was read
 	Took   time.Duration
 }
 
@@ -313,14 +314,14 @@ func (e *Engine) draftAll(ctx context.Context, seqs []*Sequence, pass *Pass) (sp
 
 // draftPass runs a pass of a source and hands its rows to the sequences that asked.
 func (e *Engine) draftPass(ctx context.Context, q *sourceAsks, seqs []*Sequence, pass *Pass) (took time.Duration, err error) {
-	size, start := q.size(), e.now()
+	size, later, start := q.size(), q.later(), e.now()
 	rows, err := e.ask(ctx, q, seqs, pass)
 	if err != nil {
 		return 0, err
 	}
 	took = e.now().Sub(start)
 	pass.Passes++
-	pass.Drafts = append(pass.Drafts, DraftPass{q.source, size, took})
+	pass.Drafts = append(pass.Drafts, DraftPass{q.source, size, later, took})
 	for _, s := range q.owners {
 		n := s.prop.work().Len() - s.ran
 		s.ran += n

@@ -237,7 +237,7 @@ func (b *Block) place(s *blockSeq, a *infer.Ask, n int, chained bool) int {
 
 // Abilities: it keeps prefixes by tenant, and gives memory back.
 func (b *Block) Abilities() infer.Abilities {
-	return infer.Abilities{Tenants: b, Release: b}
+	return infer.Abilities{Tenants: b, Release: b, AtOnce: true}
 }
 
 var _ infer.Source = (*Block)(nil)

@@ -54,7 +54,7 @@ type Controller struct {
 	target curve
 	prompt average // seconds of a row of a prompt beside draft trees
 	rest   average // seconds of a plain round beside its pass, for each sequence
-	drafts map[infer.Source]*curve
+	drafts map[infer.Source]*costs
 	known  map[method]*odds
 
 	round int
@@ -80,9 +80,12 @@ type node struct {
 	rows int
 }
 
+// costs are what passes of a draft model cost: those with which rounds begin, and later ones.
+type costs struct{ first, later *curve }
+
 // New returns a controller that knows nothing.
 func New() *Controller {
-	return &Controller{drafts: map[infer.Source]*curve{}, known: map[method]*odds{}}
+	return &Controller{drafts: map[infer.Source]*costs{}, known: map[method]*odds{}}
 }
 
 func (c *Controller) of(b *infer.Bid) *sequence {
@@ -98,11 +101,25 @@ func (c *Controller) of(b *infer.Bid) *sequence {
 	return s
 }
 
-func (c *Controller) draft(src infer.Source) *curve {
+// draft returns what passes of a draft model cost. Those of one that says everything in a round's first pass, as a block
+// drafter does, are of two kinds, whatever their rows: a later one may cost nothing at all. The passes of others are alike.
+func (c *Controller) draft(src infer.Source) *costs {
 	if c.drafts[src] == nil {
-		c.drafts[src] = new(curve)
+		x := &costs{first: new(curve)}
+		if x.later = x.first; src != nil && src.Abilities().AtOnce {
+			x.later = new(curve)
+		}
+		c.drafts[src] = x
 	}
 	return c.drafts[src]
+}
+
+// at returns the costs of passes of a level.
+func (x *costs) at(level int) *curve {
+	if level == 0 {
+		return x.first
+	}
+	return x.later
 }
 
 // Begin bounds the trees of a round of so many sequences. Once in 1/trial rounds there are none, so that it stays known
@@ -122,7 +139,7 @@ func (c *Controller) Begin(bids []*infer.Bid, sequences int) {
 		}
 		if b.Least, s.pays = 0, 0; c.plain > 0 {
 			s.pays = row / c.token()
-			draft := c.draft(b.Source)
+			draft := c.draft(b.Source).later
 			// A node that is expanded brings a token if the text comes to it and the draft is right there.
 			b.Least = min(margin*(row+draft.of(2)-draft.of(1))/(hope*c.token()), surest)
 		}
@@ -152,15 +169,15 @@ func (c *Controller) Ask(bids []*infer.Bid) {
 		if s.reach[at] = b.Reach; b.Level > 0 && b.Reach == 0 {
 			s.reach[at] = s.reach[at-1] * s.ahead(at-1)
 		}
-		s.next = min(s.reach[at]*s.came[at].value(1), 1) * s.open * s.ahead(at)
+		s.next = min(s.reach[at]*s.arrived(at), 1) * s.open * s.ahead(at)
 		if b.Go = s.reading || s.next*worth > margin*row; b.Go {
 			c.asking = append(c.asking, b)
 			nodes += b.Nodes
-			late += (draft.of(b.Backlog) - draft.of(min(b.Backlog, fewest))) / s.rounds(b)
+			late += (draft.first.of(b.Backlog) - draft.first.of(min(b.Backlog, fewest))) / s.rounds(b)
 		}
 	}
 	if len(c.asking) == 0 || c.gain(draft, level, nodes)-late <= 0 {
-		c.try(bids, least, draft)
+		c.try(bids, least, draft.first)
 	}
 	for _, b := range bids {
 		s := c.of(b)
@@ -194,10 +211,10 @@ func (c *Controller) try(bids []*infer.Bid, least *infer.Bid, draft *curve) {
 }
 
 // gain returns how many seconds a pass of a draft model saves with those after it that pay with it.
-func (c *Controller) gain(draft *curve, level, nodes int) (best float64) {
+func (c *Controller) gain(draft *costs, level, nodes int) (best float64) {
 	k := len(c.asking)
 	rows := c.n + k*level
-	tokens, cost, one := 0.0, draft.of(nodes), draft.of(k)
+	tokens, cost, one := 0.0, draft.at(level).of(nodes), draft.later.of(k)
 	base := c.target.of(rows)
 	for m := 1; level+m <= levels; m++ {
 		for _, b := range c.asking {
@@ -302,7 +319,10 @@ func (c *Controller) Learn(bids []*infer.Bid, p *infer.Pass) {
 // measure learns what passes take.
 func (c *Controller) measure(p *infer.Pass) {
 	for _, d := range p.Drafts {
-		x := c.draft(d.Source)
+		x := c.draft(d.Source).first
+		if d.Later {
+			x = c.draft(d.Source).later
+		}
 		if x.add(d.Rows, d.Took.Seconds()); d.Rows >= 2*fewest {
 			x.row.add(d.Took.Seconds() / float64(d.Rows))
 		}
@@ -347,7 +367,11 @@ func (c *Controller) Cost(p *infer.Pass) (with, without float64) {
 		return 0, 0
 	}
 	for _, d := range p.Drafts {
-		with += c.draft(d.Source).of(d.Rows)
+		if x := c.draft(d.Source); d.Later {
+			with += x.later.of(d.Rows)
+		} else {
+			with += x.first.of(d.Rows)
+		}
 	}
 	rest := c.rest.mean * float64(p.Trees)
 	return with + rest, without + rest

@@ -12,7 +12,10 @@ import (
 type Costs struct {
 	Pass func(rows int) time.Duration // of the target
 	Step func(rows int) time.Duration // of the source
-	now  time.Time
+	// After, if not nil, makes the source one that says everything in a round's first pass, which takes Step: what is
+	// asked after that takes this.
+	After func(rows int) time.Duration
+	now   time.Time
 }
 
 // Now returns the clock's time.
@@ -50,18 +53,21 @@ type costlySource struct {
 }
 
 // Abilities withholds what could run beside the clock.
-func (costlySource) Abilities() infer.Abilities { return infer.Abilities{} }
+func (s costlySource) Abilities() infer.Abilities { return infer.Abilities{AtOnce: s.c.After != nil} }
 
 func (s costlySource) Rows(ctx context.Context, asks []infer.Ask) ([]infer.Row, error) {
-	rows := 0
+	rows, first := 0, false
 	for i := range asks {
 		if a := &asks[i]; a.Tree == nil {
-			rows += a.Width
+			rows, first = rows+a.Width, true
 		} else {
-			rows += a.Tree.Len() - a.From
+			rows, first = rows+a.Tree.Len()-a.From, first || a.From == 0
 		}
 	}
-	if rows > 0 {
+	switch {
+	case rows > 0 && !first && s.c.After != nil:
+		s.c.Advance(s.c.After(rows))
+	case rows > 0:
 		s.c.Advance(s.c.Step(rows))
 	}
 	return s.Source.Rows(ctx, asks)

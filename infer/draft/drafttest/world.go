@@ -248,6 +248,8 @@ func restrict(row []float32, allow []uint64) (left bool) {
 type Source struct {
 	Target *Target
 	Agree  float64
+	Noise  float64 // of its logits where it agrees
+	Block  int     // nodes as deep as that have no rows, as of a block drafter; 0: all have
 	Fail   func() bool
 
 	Passes int
@@ -307,6 +309,10 @@ func (s *Source) Rows(ctx context.Context, asks []infer.Ask) ([]infer.Row, error
 				a.From, a.Tree.Len(), a.Tree.Token(0), q.ran, q.tokens[len(q.tokens)-1]))
 		}
 		for n := a.From; n < a.Tree.Len(); n++ {
+			if s.Block > 0 && a.Tree.Depth(n) >= s.Block {
+				rows = append(rows, infer.Row{})
+				continue
+			}
 			ctx := slices.Clone(q.tokens)
 			for _, m := range a.Tree.AppendPath(nil, n)[1:] {
 				ctx = append(ctx, a.Tree.Token(m))
@@ -314,6 +320,12 @@ func (s *Source) Rows(ctx context.Context, asks []infer.Ask) ([]infer.Row, error
 			row := make([]float32, s.Target.Table.Vocab)
 			if other.rng(ctx).Float64() < s.Agree {
 				s.Target.Table.Logits(row, ctx)
+				if s.Noise > 0 {
+					r := other.rng(ctx)
+					for i := range row {
+						row[i] += float32(s.Noise * r.NormFloat64())
+					}
+				}
 			} else {
 				other.Logits(row, ctx)
 			}
