@@ -42,7 +42,9 @@ func (g *gen) bytesKernels(n int) {
 		if !g.dots {
 			g.q5Bytes(n, minima)
 		}
-		g.q4Bytes(n, minima)
+	}
+	for _, q := range nibbleFormats {
+		g.q4Bytes(q, n)
 	}
 	g.q6Bytes(n)
 }
@@ -152,12 +154,12 @@ func (g *gen) q5Bytes(n int, minima bool) {
 	f.end()
 }
 
-// q4Bytes emits a kernel of q4, or of q4k.
-func (g *gen) q4Bytes(n int, minima bool) {
-	f, scales, end := g.q4Frame(bytesPlanes, n, minima, false, func() {})
+// q4Bytes emits a kernel of integers of 4 bits.
+func (g *gen) q4Bytes(q *nibbles, n int) {
+	f, scales, end := g.q4Frame(q, bytesPlanes, n, false, func() {})
 	for j := range 16 / g.width {
 		sum := f.sums(n, 2) // outputs of the low bits, and of the high ones
-		if !minima {
+		if !q.minima {
 			f.starts(sum, bytesStart4)
 		}
 		for line := range q8Lines {
@@ -165,24 +167,22 @@ func (g *gen) q4Bytes(n int, minima bool) {
 				f.pre.lines(1)
 			}
 			low, high := g.vec(), g.vec()
-			g.VMOVDQU(operand.Mem{Base: f.b, Disp: q8Scales + q4Line*line + 4*g.width*j}, low)
+			g.VMOVDQU(operand.Mem{Base: f.b, Disp: q.ints() + q4Line*line + 4*g.width*j}, low)
 			g.VPSRLW(operand.Imm(4), low, high)
 			for _, v := range []reg.VecVirtual{low, high} {
 				g.VPAND(g.consts["quant nibble"], v, v)
 			}
-			f.octets(sum, []reg.VecVirtual{low, high}, line, minima && line == 0)
+			f.octets(sum, []reg.VecVirtual{low, high}, line, q.minima && line == 0)
 		}
 		f.widened(sum)
 		for i := range 2 {
 			at := j + 16/g.width*i
-			d, m := f.q4Scales(at, scales, minima)
+			d, m := f.q4Scales(q, at, scales)
 			for r := range sum {
 				v := sum[r][i]
 				g.VCVTDQ2PS(v, v)
 				g.VMULPS(d, v, v)
-				if minima {
-					f.words(g.VFNMADD231PS, g.VFNMADD231PS_BCST, f.arow(r, q8ASum), m, v)
-				}
+				f.minimum(q, r, m, v)
 				f.add(r, at, v)
 			}
 		}

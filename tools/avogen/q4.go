@@ -14,7 +14,32 @@ const (
 	q4Block = q8Scales + q4Ints
 	q4kMins = 32 // bytes from the integers of scales to those of minima
 	q4kPart = 2*q4kMins + q4Ints
+	q41Own  = 2 * q8Scales // bytes of a block's scales, and of its minima
 )
+
+// A nibbles is a format of integers of 4 bits that products read as they lie.
+type nibbles struct {
+	name   string
+	minima bool // a weight is D·q − M, or D·q + M if plus is set, else D·(q−8)
+	plus   bool
+	shared bool // eight blocks share scales, of which each has parts
+}
+
+// The formats. Q41 is kern's Q4_1.
+var (
+	nibbleFormats = []*nibbles{q4Format, q4kFormat, q41Format}
+	q4Format      = &nibbles{name: "Q4"}
+	q4kFormat     = &nibbles{name: "Q4K", minima: true, shared: true}
+	q41Format     = &nibbles{name: "Q41", minima: true, plus: true}
+)
+
+// ints returns the bytes of a block before its integers.
+func (q *nibbles) ints() int {
+	if q.plus {
+		return q41Own
+	}
+	return q8Scales // as q4k's integers of scales and minima
+}
 
 // A line of weights holds four k of output j in the low four bits of a word's bytes, and those of
 // output j+16 in the high ones. Sums of products with the low ones, and with whole bytes, give those
@@ -22,11 +47,11 @@ const (
 // the outputs' own and adds these, for the outputs of register j of the low ones, and of the high
 // ones. It is the rest of a block. If centred, t
 // is Σ a·(v&15) and v 128·Σ a too small; else both are as q4Starts begins them.
-func (f *frame) q4(sums [][2]reg.VecVirtual, j int, scales reg.Register, minima, centred bool) {
+func (f *frame) q4(q *nibbles, sums [][2]reg.VecVirtual, j int, scales reg.Register, centred bool) {
 	high := 16 / f.width // registers from an output to that of the high bits
 	for i := range 2 {
 		at := j + high*i
-		d, m := f.q4Scales(at, scales, minima)
+		d, m := f.q4Scales(q, at, scales)
 		for r := range sums {
 			if i == 0 {
 				f.VPSUBD(sums[r][0], sums[r][1], sums[r][1])
@@ -34,33 +59,46 @@ func (f *frame) q4(sums [][2]reg.VecVirtual, j int, scales reg.Register, minima,
 			}
 			v := sums[r][i]
 			switch all := f.arow(r, q8ATimes8); {
-			case minima && centred && i == 1:
+			case q.minima && centred && i == 1:
 				f.words(f.VPSUBD, f.VPSUBD_BCST, all, v)
-			case !minima && centred && i == 0:
+			case !q.minima && centred && i == 0:
 				f.words(f.VPADDD, f.VPADDD_BCST, all, v)
 			}
 			f.VCVTDQ2PS(v, v)
 			f.VMULPS(d, v, v)
-			if minima {
-				f.words(f.VFNMADD231PS, f.VFNMADD231PS_BCST, f.arow(r, q8ASum), m, v)
-			}
+			f.minimum(q, r, m, v)
 			f.add(r, at, v)
 		}
 	}
 }
 
-// q4Scales returns the scales and, if minima is set, the minima of the outputs from the at-th register on.
-func (f *frame) q4Scales(at int, scales reg.Register, minima bool) (d, m reg.VecVirtual) {
-	d, m = f.vec(), f.vec()
+// minimum adds what minima m, nil: there are none, come to in row r.
+func (f *frame) minimum(q *nibbles, r int, m, v reg.VecVirtual) {
+	switch sum := f.arow(r, q8ASum); {
+	case q.plus:
+		f.words(f.VFMADD231PS, f.VFMADD231PS_BCST, sum, m, v)
+	case q.minima:
+		f.words(f.VFNMADD231PS, f.VFNMADD231PS_BCST, sum, m, v)
+	}
+}
+
+// q4Scales returns the scales and, if there are some, the minima of the outputs from the at-th register on.
+func (f *frame) q4Scales(q *nibbles, at int, scales reg.Register) (d, m reg.VecVirtual) {
+	d = f.vec()
 	f.VCVTPH2PS(operand.Mem{Base: scales, Disp: 2 * f.width * at}, d)
-	if minima {
-		f.VCVTPH2PS(operand.Mem{Base: scales, Disp: q8Scales + 2*f.width*at}, m)
-		for k, by := range []reg.VecVirtual{d, m} {
-			s := f.vec()
-			f.VPMOVZXBD(operand.Mem{Base: f.b, Disp: q4kMins*k + f.width*at}, s)
-			f.VCVTDQ2PS(s, s)
-			f.VMULPS(s, by, by)
-		}
+	if !q.minima {
+		return d, nil
+	}
+	m = f.vec()
+	f.VCVTPH2PS(operand.Mem{Base: scales, Disp: q8Scales + 2*f.width*at}, m)
+	if !q.shared {
+		return d, m
+	}
+	for k, by := range []reg.VecVirtual{d, m} {
+		s := f.vec()
+		f.VPMOVZXBD(operand.Mem{Base: f.b, Disp: q4kMins*k + f.width*at}, s)
+		f.VCVTDQ2PS(s, s)
+		f.VMULPS(s, by, by)
 	}
 	return d, m
 }
@@ -95,20 +133,22 @@ func (g *gen) words(full, bcst func(...operand.Op), m operand.Mem, ops ...operan
 	full(append([]operand.Op{t}, ops...)...)
 }
 
-// q4Frame starts a kernel of q4, or of q4k if minima is set, up to the first line of a block. It
-// returns where the block's first scales are, and what ends the block.
-func (g *gen) q4Frame(planes string, n int, minima, keep bool, consts func()) (f *frame, scales reg.Register, end func()) {
-	if !minima {
-		f = g.frame("gemmQ4"+planes, n, q4Block/64, keep)
-		consts()
-		g.Label("blocks")
-		f.pre.lines(q8Scales / 64)
-		return f, f.b, func() {
-			f.next(q4Block)
-			f.end()
-		}
+// q4Frame starts a kernel of a format up to the first line of a block. It returns where the block's first scales are, and
+// what ends the block.
+func (g *gen) q4Frame(q *nibbles, planes string, n int, keep bool, consts func()) (f *frame, scales reg.Register, end func()) {
+	name := "gemm" + q.name + planes
+	if q.shared {
+		return g.superFrame(name, n, 2*q8Scales, q4kPart, keep, consts)
 	}
-	return g.superFrame("gemmQ4K"+planes, n, 2*q8Scales, q4kPart, keep, consts)
+	block := q.ints() + q4Ints
+	f = g.frame(name, n, block/64, keep)
+	consts()
+	g.Label("blocks")
+	f.pre.lines(q.ints() / 64)
+	return f, f.b, func() {
+		f.next(block)
+		f.end()
+	}
 }
 
 // superFrame starts a kernel for blocks of first bytes and eight parts of 32 k, of part bytes each.
@@ -137,14 +177,14 @@ func (g *gen) superFrame(name string, n, first, part int, keep bool, consts func
 // q4VNNI emits the kernel of n rows of one or two planes of bytes. Weights are unsigned: for the
 // second plane, whose activations are, whole bytes minus 128 are multiplied, which the first
 // plane's sums make up for as they do for q8.
-func (g *gen) q4VNNI(n, planes int, minima bool) {
+func (g *gen) q4VNNI(q *nibbles, n, planes int) {
 	var mask, bias reg.VecVirtual
-	f, scales, end := g.q4Frame(fmt.Sprintf("Planes%d", planes), n, minima, 4*n+7 <= 32, func() {
+	f, scales, end := g.q4Frame(q, fmt.Sprintf("Planes%d", planes), n, 4*n+7 <= 32, func() {
 		mask, bias = g.word(0x0f0f0f0f), g.word(0x80808080)
 	})
 	var sums [][2]reg.VecVirtual
 	if planes == 1 {
-		sums = f.q4Starts(q4AStart, minima)
+		sums = f.q4Starts(q4AStart, q.minima)
 	} else {
 		sums = f.q4Starts(q8AStart, true)
 		for r := range sums {
@@ -157,7 +197,7 @@ func (g *gen) q4VNNI(n, planes int, minima bool) {
 				f.pre.lines(1)
 			}
 			all, low := g.vec(), g.vec()
-			g.VMOVDQU32(operand.Mem{Base: f.b, Disp: q8Scales + q4Line*line}, all)
+			g.VMOVDQU32(operand.Mem{Base: f.b, Disp: q.ints() + q4Line*line}, all)
 			g.VPANDD(mask, all, low)
 			if p == 1 {
 				g.VPXORD(bias, all, all)
@@ -182,14 +222,14 @@ func (g *gen) q4VNNI(n, planes int, minima bool) {
 			}
 		}
 	}
-	f.q4(sums, 0, scales, minima, planes == 2)
+	f.q4(q, sums, 0, scales, planes == 2)
 	end()
 }
 
 // q4Pairs emits the kernel of n rows for activations in pairs, as q8 does.
-func (g *gen) q4Pairs(n int, minima bool) {
+func (g *gen) q4Pairs(q *nibbles, n int) {
 	var even, low reg.VecVirtual
-	f, scales, end := g.q4Frame("", n, minima, false, func() {
+	f, scales, end := g.q4Frame(q, "", n, false, func() {
 		if g.wide() {
 			even, low = g.word(0x00ff00ff), g.word(0x000f000f)
 		}
@@ -202,14 +242,14 @@ func (g *gen) q4Pairs(n int, minima bool) {
 		}
 	}
 	for j := range 16 / g.width {
-		sums := f.q4Starts(q8AStart, minima)
+		sums := f.q4Starts(q8AStart, q.minima)
 		for line := range q8Lines {
 			if j == 0 {
 				f.pre.lines(1)
 			}
 			for half := range 2 {
 				all, part := g.vec(), g.vec()
-				g.VMOVUPS(operand.Mem{Base: f.b, Disp: q8Scales + q4Line*line + 4*g.width*j}, all)
+				g.VMOVUPS(operand.Mem{Base: f.b, Disp: q.ints() + q4Line*line + 4*g.width*j}, all)
 				if half == 0 {
 					and("quant even", even, all, all)
 				} else {
@@ -228,7 +268,7 @@ func (g *gen) q4Pairs(n int, minima bool) {
 				}
 			}
 		}
-		f.q4(sums, j, scales, minima, false)
+		f.q4(q, sums, j, scales, false)
 	}
 	end()
 }

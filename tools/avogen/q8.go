@@ -38,8 +38,9 @@ func (g *gen) q8s() {
 			for n := 1; n <= 12; n++ {
 				g.q8VNNI(n, planes, false)
 				g.q8VNNI(n, planes, true)
-				g.q4VNNI(n, planes, false)
-				g.q4VNNI(n, planes, true)
+				for _, q := range nibbleFormats {
+					g.q4VNNI(q, n, planes)
+				}
 				if n <= q6Rows {
 					g.q6VNNI(n, planes)
 				}
@@ -54,8 +55,9 @@ func (g *gen) q8s() {
 	for n := 1; n <= most; n++ {
 		g.q8(n, false, false)
 		g.q8(n, true, false)
-		g.q4Pairs(n, false)
-		g.q4Pairs(n, true)
+		for _, q := range nibbleFormats {
+			g.q4Pairs(q, n)
+		}
 		g.q6Pairs(n)
 	}
 	g.quant("quantA", 0)

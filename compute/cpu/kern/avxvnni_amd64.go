@@ -12,6 +12,7 @@ var avxvnni = func() Funcs {
 	f.GemmQ8 = byPlanes(gemmQ8Of(gemmsQ8AVXVNNI[0][:]), gemmQ8Of(gemmsQ8AVXVNNI[1][:]))
 	f.GemmQ4 = byPlanes(gemmQ4Of(gemmsQ4AVXVNNI[0][:]), gemmQ4Of(gemmsQ4AVXVNNI[1][:]))
 	f.GemmQ4K = byPlanes(gemmQ4KOf(gemmsQ4KAVXVNNI[0][:]), gemmQ4KOf(gemmsQ4KAVXVNNI[1][:]))
+	f.gemmQ41 = byPlanes(gemmQ41Of(gemmsQ41AVXVNNI[0][:]), gemmQ41Of(gemmsQ41AVXVNNI[1][:]))
 	f.GemmQ6K = byPlanes(gemmQ6KOf(gemmsQ6KAVXVNNI[0][:]), gemmQ6KOf(gemmsQ6KAVXVNNI[1][:]))
 	f.unpackedQ8 = unpackedOf(Q8BlockLen, func(planes int) []gemmQ8Func { return gemmsQ8AVXVNNI[planes-1][:] })
 	f.unpackedQ8M = unpackedOf(Q8MBlockLen, func(planes int) []gemmQ8Func { return gemmsQ8MAVXVNNI[planes-1][:] })
@@ -52,6 +53,14 @@ var (
 		},
 		{
 			1: gemmQ4Kx1AVXVNNI, gemmQ4Kx2AVXVNNI, gemmQ4Kx3AVXVNNI, gemmQ4Kx4AVXVNNI, gemmQ4Kx5AVXVNNI, gemmQ4Kx6AVXVNNI,
+		},
+	}
+	gemmsQ41AVXVNNI = [2][7]gemmQ8Func{
+		{
+			1: gemmQ41Planes1x1AVXVNNI, gemmQ41Planes1x2AVXVNNI, gemmQ41Planes1x3AVXVNNI, gemmQ41Planes1x4AVXVNNI, gemmQ41Planes1x5AVXVNNI, gemmQ41Planes1x6AVXVNNI,
+		},
+		{
+			1: gemmQ41x1AVXVNNI, gemmQ41x2AVXVNNI, gemmQ41x3AVXVNNI, gemmQ41x4AVXVNNI, gemmQ41x5AVXVNNI, gemmQ41x6AVXVNNI,
 		},
 	}
 	gemmsQ6KAVXVNNI = [2][7]gemmQ8Func{

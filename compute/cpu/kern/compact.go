@@ -6,9 +6,9 @@ import (
 )
 
 // A Compact is a format in which panels lie in memory as they do in a file, in integers of four or five
-// bits, and which no product reads: a few blocks are unpacked to memory that stays in the first level of the
-// cache, as blocks of q8 or q8m, and multiplied there by all rows (GemmCompact). Its integers and scales are
-// those of GGUF's types (ggml-common.h of https://github.com/ggml-org/ggml).
+// bits. Products of some classes read some of them as they lie. Others are unpacked: a few blocks to memory that stays
+// in the first level of the cache, as blocks of q8 or q8m, and multiplied there by all rows (GemmCompact). Its integers
+// and scales are those of GGUF's types (ggml-common.h of https://github.com/ggml-org/ggml).
 //
 // A panel holds its 32 outputs' blocks in ascending k. A block is 32 scales for each part that is shared by
 // Block k, if any, and then for each Q8Block k their own scales, 512 bytes of the low four bits of their
@@ -37,13 +37,14 @@ type Compact struct {
 	values     *[16]int8 // that they stand for, or nil
 	scales     func(d, m *[Panel]float32, shared, own []byte)
 	unpackAsm  func(dst, src *byte, blocks int) // blocks of Block k; nil: plain Go does
+	whole      func(f *Funcs) gemmIntegers      // the product that reads panels as they lie; nil, or it returns nil: there is none
 }
 
 // The compact formats.
 var (
 	Q5_0   = compact(Compact{Name: "Q5_0", own: 2 * Panel, fifth: true, flip: true})
 	IQ4NL  = compact(Compact{Name: "IQ4_NL", own: 2 * Panel, values: &levels})
-	Q4_1   = compact(Compact{Name: "Q4_1", own: 4 * Panel, scales: scalesDM})
+	Q4_1   = compact(Compact{Name: "Q4_1", own: 4 * Panel, scales: scalesDM, whole: func(f *Funcs) gemmIntegers { return f.gemmQ41 }})
 	Q5_1   = compact(Compact{Name: "Q5_1", own: 4 * Panel, fifth: true, scales: scalesDM})
 	Q5K    = compact(Compact{Name: "Q5_K", shared: 4, first: 4 * Panel, own: 2 * Panel, fifth: true, scales: scalesK})
 	IQ4XS  = compact(Compact{Name: "IQ4_XS", shared: 2, first: 2 * Panel, own: Panel, values: &levels, scales: scalesXS})
@@ -262,6 +263,12 @@ func (f *Compact) Unpack(dst []float32, u []byte, j int) {
 // b, a panel of depth k in a compact format, as GemmQ8 does, or as gemmQ8M if it unpacks to q8m. scratch has
 // CompactScratch bytes, whose contents do not matter. What b holds beyond the panel is prefetched, as the next panel.
 func (f *Funcs) GemmCompact(format *Compact, c []float32, ldc int, a []uint32, ars int, b []byte, rows, k, planes int, scratch []byte) {
+	if format.whole != nil {
+		if gemm := format.whole(f); gemm != nil {
+			gemm(c, ldc, a, ars, b, rows, k/format.Block, planes, false)
+			return
+		}
+	}
 	gemm, step := f.unpackedQ8, format.unpacked()
 	switch five := format.values == nil && f.unpackedQ5 != nil; {
 	case format.Minima && five:

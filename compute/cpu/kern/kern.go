@@ -24,6 +24,9 @@ const Panel = 32
 // lanes is the number of partial sums of a lane sum.
 const lanes = 16
 
+// gemmIntegers is a product of integers, as Funcs has them.
+type gemmIntegers = func(c []float32, ldc int, a []uint32, ars int, b []byte, rows, blocks, planes int, acc bool)
+
 // Funcs are the kernels of one class. The first slice argument gives the number of elements; the
 // caller makes sure that the others are at least as long. Destinations may alias sources only
 // where stated, and then must coincide.
@@ -105,6 +108,8 @@ type Funcs struct {
 	// GemmQ4K is GemmQ8 for blocks blocks of Q4KBlock k of a panel of the q4k format, whose
 	// arithmetic q4.go gives.
 	GemmQ4K func(c []float32, ldc int, a []uint32, ars int, b []byte, rows, blocks, planes int, acc bool)
+	// gemmQ41 is GemmCompact for Q4_1, whose blocks it reads as they lie; nil: they are unpacked.
+	gemmQ41 gemmIntegers
 	// MaxRowsQ6K is the largest number of rows that GemmQ6K computes at once, and its fastest
 	// number.
 	MaxRowsQ6K int

@@ -82,6 +82,7 @@ var avx2 = Funcs{
 	MaxRowsQ4:  len(gemmsQ4AVX2) - 1,
 	GemmQ4:     byPlanes(gemmQ4Of(gemmsQ4BytesAVX2[:]), gemmQ4Of(gemmsQ4AVX2[:])),
 	GemmQ4K:    byPlanes(gemmQ4KOf(gemmsQ4KBytesAVX2[:]), gemmQ4KOf(gemmsQ4KAVX2[:])),
+	gemmQ41:    byPlanes(gemmQ41Of(gemmsQ41BytesAVX2[:]), gemmQ41Of(gemmsQ41AVX2[:])),
 	MaxRowsQ6K: len(gemmsQ6KAVX2) - 1,
 	GemmQ6K:    byPlanes(gemmQ6KOf(gemmsQ6KBytesAVX2[:]), gemmQ6KOf(gemmsQ6KAVX2[:])),
 	unpackedQ8: unpackedOf(Q8BlockLen, func(planes int) []gemmQ8Func { return [...][]gemmQ8Func{gemmsQ8BytesAVX2[:], gemmsQ8AVX2[:]}[planes-1] }),
@@ -133,6 +134,7 @@ var avx512 = Funcs{
 	MaxRowsQ4:    len(gemmsQ4AVX512) - 1,
 	GemmQ4:       gemmQ4Of(gemmsQ4AVX512[:]),
 	GemmQ4K:      gemmQ4KOf(gemmsQ4KAVX512[:]),
+	gemmQ41:      gemmQ41Of(gemmsQ41AVX512[:]),
 	MaxRowsQ6K:   len(gemmsQ6KAVX512) - 1,
 	GemmQ6K:      gemmQ6KOf(gemmsQ6KAVX512[:]),
 	unpackedQ8:   unpackedOf(Q8BlockLen, func(int) []gemmQ8Func { return gemmsQ8AVX512[:] }),
@@ -214,10 +216,13 @@ func (f *Funcs) cutVNNI4() {
 	f.cutAVX512()
 	s := f.Shapes.Q4
 	f.GemmQ4 = func(c []float32, ldc int, a []uint32, ars int, b []byte, rows, blocks, planes int, acc bool) {
-		gemmQ4Asm(gemmsQ4VNNI[planes-1][:], c, ldc, a, ars, b, rows, blocks, acc, s[planes-1])
+		gemmQ4Asm(gemmsQ4VNNI[planes-1][:], c, ldc, a, ars, b, rows, blocks, acc, Q4BlockLen, s[planes-1])
 	}
 	f.GemmQ4K = func(c []float32, ldc int, a []uint32, ars int, b []byte, rows, blocks, planes int, acc bool) {
 		gemmQ4KAsm(gemmsQ4KVNNI[planes-1][:], c, ldc, a, ars, b, rows, blocks, acc, s[planes-1])
+	}
+	f.gemmQ41 = func(c []float32, ldc int, a []uint32, ars int, b []byte, rows, blocks, planes int, acc bool) {
+		gemmQ4Asm(gemmsQ41VNNI[planes-1][:], c, ldc, a, ars, b, rows, blocks, acc, Q4_1.Len, s[planes-1])
 	}
 	f.GemmQ6K = func(c []float32, ldc int, a []uint32, ars int, b []byte, rows, blocks, planes int, acc bool) {
 		gemmQ6KAsm(gemmsQ6KVNNI[planes-1][:], c, ldc, a, ars, b, rows, blocks, acc, s[planes-1])

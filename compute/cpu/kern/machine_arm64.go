@@ -170,7 +170,7 @@ func neonBytes(c Class, w quantWay, q8, q8m, q4, q4k, q6k *[2][5]gemmQ8Func) Fun
 	f.unpackedQ8M = unpackedOf(Q8MBlockLen, func(planes int) []gemmQ8Func { return q8m[planes-1][:] })
 	f.MaxRowsQ4 = len(q4[0]) - 1
 	f.GemmQ4 = func(c []float32, ldc int, a []uint32, ars int, b []byte, rows, blocks, planes int, acc bool) {
-		gemmQ4Asm(q4[planes-1][:], c, ldc, a, ars, b, rows, blocks, acc, Shape{f.MaxRowsQ4, chunkQ4})
+		gemmQ4Asm(q4[planes-1][:], c, ldc, a, ars, b, rows, blocks, acc, Q4BlockLen, Shape{f.MaxRowsQ4, chunkQ4})
 	}
 	f.GemmQ4K = func(c []float32, ldc int, a []uint32, ars int, b []byte, rows, blocks, planes int, acc bool) {
 		gemmQ4KAsm(q4k[planes-1][:], c, ldc, a, ars, b, rows, blocks, acc, Shape{f.MaxRowsQ4, chunkQ4})

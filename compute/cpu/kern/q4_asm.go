@@ -16,9 +16,9 @@ func cutQ4(kernels []gemmQ8Func, rows, steps, k, step int, by Shape) walk {
 	return newWalk(rows, most, 1, steps, max(1, by.Chunk*Q8Block/k), step, 1)
 }
 
-// gemmQ4Asm computes a product with q4 weights by kernels, by number of rows.
-func gemmQ4Asm(kernels []gemmQ8Func, c []float32, ldc int, a []uint32, ars int, b []byte, rows, blocks int, acc bool, by Shape) {
-	w := cutQ4(kernels, rows, blocks, Q8Block, Q4BlockLen, by)
+// gemmQ4Asm computes a product with blocks of Q8Block k, each step bytes of a panel, by kernels, by number of rows.
+func gemmQ4Asm(kernels []gemmQ8Func, c []float32, ldc int, a []uint32, ars int, b []byte, rows, blocks int, acc bool, step int, by Shape) {
+	w := cutQ4(kernels, rows, blocks, Q8Block, step, by)
 	gemm4(&w, kernels, c, ldc, a, ars, b, acc, 1, func(t turn) (ahead, pace uintptr) { return w.ahead(&t, 0) })
 }
 
@@ -69,7 +69,14 @@ func gemm4(w *walk, kernels []gemmQ8Func, c []float32, ldc int, a []uint32, ars 
 // gemmQ4Of returns the product with q4 weights that kernels compute.
 func gemmQ4Of(kernels []gemmQ8Func) gemmIntegers {
 	return func(c []float32, ldc int, a []uint32, ars int, b []byte, rows, blocks, _ int, acc bool) {
-		gemmQ4Asm(kernels, c, ldc, a, ars, b, rows, blocks, acc, Shape{len(kernels) - 1, chunkQ4})
+		gemmQ4Asm(kernels, c, ldc, a, ars, b, rows, blocks, acc, Q4BlockLen, Shape{len(kernels) - 1, chunkQ4})
+	}
+}
+
+// gemmQ41Of is gemmQ4Of for Q4_1.
+func gemmQ41Of(kernels []gemmQ8Func) gemmIntegers {
+	return func(c []float32, ldc int, a []uint32, ars int, b []byte, rows, blocks, _ int, acc bool) {
+		gemmQ4Asm(kernels, c, ldc, a, ars, b, rows, blocks, acc, Q4_1.Len, Shape{len(kernels) - 1, chunkQ4})
 	}
 }
 

@@ -52,14 +52,18 @@ func TestSelfTestFindsUnpackedProducts(t *testing.T) {
 		t.Fatal(err)
 	}
 	// by the first format that each multiplies
+	minima := "Q4_1"
+	if table.gemmQ41 != nil {
+		minima = "Q5_1"
+	}
 	products := map[string]func(f *Funcs) *unpackedProduct{
 		"Q5_0": func(f *Funcs) *unpackedProduct { return &f.unpackedQ8 },
-		"Q4_1": func(f *Funcs) *unpackedProduct { return &f.unpackedQ8M },
+		minima: func(f *Funcs) *unpackedProduct { return &f.unpackedQ8M },
 	}
 	if table.unpackedQ5 != nil {
-		products["IQ4_NL"], products["IQ4_XS"] = products["Q5_0"], products["Q4_1"]
+		products["IQ4_NL"], products["IQ4_XS"] = products["Q5_0"], products[minima]
 		products["Q5_0"] = func(f *Funcs) *unpackedProduct { return &f.unpackedQ5 }
-		products["Q4_1"] = func(f *Funcs) *unpackedProduct { return &f.unpackedQ5M }
+		products[minima] = func(f *Funcs) *unpackedProduct { return &f.unpackedQ5M }
 	}
 	for name, field := range products {
 		f := *table
@@ -70,6 +74,15 @@ func TestSelfTestFindsUnpackedProducts(t *testing.T) {
 		}
 		if err := f.SelfTest(func(string) {}); err == nil || !strings.Contains(err.Error(), "GemmCompact of "+name) {
 			t.Errorf("a product with %s differs from plain Go: %v", name, err)
+		}
+	}
+	if f := *table; f.gemmQ41 != nil {
+		f.gemmQ41 = func(c []float32, ldc int, a []uint32, ars int, b []byte, rows, blocks, planes int, acc bool) {
+			table.gemmQ41(c, ldc, a, ars, b, rows, blocks, planes, acc)
+			c[5]++
+		}
+		if err := f.SelfTest(func(string) {}); err == nil || !strings.Contains(err.Error(), "GemmCompact of Q4_1") {
+			t.Errorf("a product with Q4_1 differs from plain Go: %v", err)
 		}
 	}
 }

@@ -11,8 +11,6 @@ type (
 	gemmPairsAsm = func(c *float32, ldc uintptr, a *uint32, ars uintptr, b *uint16, pairs int, acc bool, ahead, pace uintptr)
 	// gemmQ8Func computes a row count's outputs of panels of q8.
 	gemmQ8Func = func(c *float32, ldc uintptr, a *uint32, ars uintptr, b *byte, blocks int, acc bool, ahead, pace uintptr)
-	// gemmIntegers is a product of integers, as Funcs has them.
-	gemmIntegers = func(c []float32, ldc int, a []uint32, ars int, b []byte, rows, blocks, planes int, acc bool)
 	// quantFunc quantises n elements to integers of at most most.
 	quantFunc = func(dst *uint32, x *float32, n int, most float32)
 )
