@@ -47,6 +47,7 @@ func (g *gen) bytesKernels(n int) {
 		g.q4Bytes(q, n)
 	}
 	g.q6Bytes(n)
+	g.q50Bytes(n)
 }
 
 // octets adds the products of unsigned weights w of word of a row's activations to sums of 16 bits, or sets them if

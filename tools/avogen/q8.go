@@ -44,6 +44,9 @@ func (g *gen) q8s() {
 				if n <= q6Rows {
 					g.q6VNNI(n, planes)
 				}
+				if n <= q50Rows {
+					g.q50VNNI(n, planes)
+				}
 			}
 		}
 		return

@@ -12,7 +12,8 @@ var avxvnni = func() Funcs {
 	f.GemmQ8 = byPlanes(gemmQ8Of(gemmsQ8AVXVNNI[0][:]), gemmQ8Of(gemmsQ8AVXVNNI[1][:]))
 	f.GemmQ4 = byPlanes(gemmQ4Of(gemmsQ4AVXVNNI[0][:]), gemmQ4Of(gemmsQ4AVXVNNI[1][:]))
 	f.GemmQ4K = byPlanes(gemmQ4KOf(gemmsQ4KAVXVNNI[0][:]), gemmQ4KOf(gemmsQ4KAVXVNNI[1][:]))
-	f.gemmQ41 = byPlanes(gemmQ41Of(gemmsQ41AVXVNNI[0][:]), gemmQ41Of(gemmsQ41AVXVNNI[1][:]))
+	f.gemmQ41 = byPlanes(compactOf(gemmsQ41AVXVNNI[0][:], Q4_1), compactOf(gemmsQ41AVXVNNI[1][:], Q4_1))
+	f.gemmQ50 = compactOf(gemmsQ50AVXVNNI[:], Q5_0)
 	f.GemmQ6K = byPlanes(gemmQ6KOf(gemmsQ6KAVXVNNI[0][:]), gemmQ6KOf(gemmsQ6KAVXVNNI[1][:]))
 	f.unpackedQ8 = unpackedOf(Q8BlockLen, func(planes int) []gemmQ8Func { return gemmsQ8AVXVNNI[planes-1][:] })
 	f.unpackedQ8M = unpackedOf(Q8MBlockLen, func(planes int) []gemmQ8Func { return gemmsQ8MAVXVNNI[planes-1][:] })
@@ -62,6 +63,9 @@ var (
 		{
 			1: gemmQ41x1AVXVNNI, gemmQ41x2AVXVNNI, gemmQ41x3AVXVNNI, gemmQ41x4AVXVNNI, gemmQ41x5AVXVNNI, gemmQ41x6AVXVNNI,
 		},
+	}
+	gemmsQ50AVXVNNI = [...]gemmQ8Func{
+		1: gemmQ50Planes1x1AVXVNNI, gemmQ50Planes1x2AVXVNNI, gemmQ50Planes1x3AVXVNNI, gemmQ50Planes1x4AVXVNNI, gemmQ50Planes1x5AVXVNNI, gemmQ50Planes1x6AVXVNNI,
 	}
 	gemmsQ6KAVXVNNI = [2][7]gemmQ8Func{
 		{

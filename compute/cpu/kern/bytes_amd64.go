@@ -25,6 +25,9 @@ var (
 	gemmsQ41BytesAVX2 = [...]gemmQ8Func{
 		1: gemmQ41Planes1x1AVX2, gemmQ41Planes1x2AVX2, gemmQ41Planes1x3AVX2, gemmQ41Planes1x4AVX2, gemmQ41Planes1x5AVX2, gemmQ41Planes1x6AVX2,
 	}
+	gemmsQ50BytesAVX2 = [...]gemmQ8Func{
+		1: gemmQ50Planes1x1AVX2, gemmQ50Planes1x2AVX2, gemmQ50Planes1x3AVX2, gemmQ50Planes1x4AVX2, gemmQ50Planes1x5AVX2, gemmQ50Planes1x6AVX2,
+	}
 	gemmsQ6KBytesAVX2 = [...]gemmQ8Func{
 		1: gemmQ6KPlanes1x1AVX2, gemmQ6KPlanes1x2AVX2, gemmQ6KPlanes1x3AVX2, gemmQ6KPlanes1x4AVX2, gemmQ6KPlanes1x5AVX2, gemmQ6KPlanes1x6AVX2,
 	}

@@ -37,14 +37,16 @@ type Compact struct {
 	values     *[16]int8 // that they stand for, or nil
 	scales     func(d, m *[Panel]float32, shared, own []byte)
 	unpackAsm  func(dst, src *byte, blocks int) // blocks of Block k; nil: plain Go does
-	whole      func(f *Funcs) gemmIntegers      // the product that reads panels as they lie; nil, or it returns nil: there is none
+	// whole returns the product that reads panels as they lie; nil, or it returns nil: there is none, or none that is
+	// faster.
+	whole func(f *Funcs, rows, planes int) gemmIntegers
 }
 
 // The compact formats.
 var (
-	Q5_0   = compact(Compact{Name: "Q5_0", own: 2 * Panel, fifth: true, flip: true})
+	Q5_0   = compact(Compact{Name: "Q5_0", own: 2 * Panel, fifth: true, flip: true, whole: (*Funcs).wholeQ50})
 	IQ4NL  = compact(Compact{Name: "IQ4_NL", own: 2 * Panel, values: &levels})
-	Q4_1   = compact(Compact{Name: "Q4_1", own: 4 * Panel, scales: scalesDM, whole: func(f *Funcs) gemmIntegers { return f.gemmQ41 }})
+	Q4_1   = compact(Compact{Name: "Q4_1", own: 4 * Panel, scales: scalesDM, whole: (*Funcs).wholeQ41})
 	Q5_1   = compact(Compact{Name: "Q5_1", own: 4 * Panel, fifth: true, scales: scalesDM})
 	Q5K    = compact(Compact{Name: "Q5_K", shared: 4, first: 4 * Panel, own: 2 * Panel, fifth: true, scales: scalesK})
 	IQ4XS  = compact(Compact{Name: "IQ4_XS", shared: 2, first: 2 * Panel, own: Panel, values: &levels, scales: scalesXS})
@@ -264,7 +266,7 @@ func (f *Compact) Unpack(dst []float32, u []byte, j int) {
 // CompactScratch bytes, whose contents do not matter. What b holds beyond the panel is prefetched, as the next panel.
 func (f *Funcs) GemmCompact(format *Compact, c []float32, ldc int, a []uint32, ars int, b []byte, rows, k, planes int, scratch []byte) {
 	if format.whole != nil {
-		if gemm := format.whole(f); gemm != nil {
+		if gemm := format.whole(f, rows, planes); gemm != nil {
 			gemm(c, ldc, a, ars, b, rows, k/format.Block, planes, false)
 			return
 		}
@@ -291,6 +293,15 @@ func (f *Funcs) GemmCompact(format *Compact, c []float32, ldc int, a []uint32, a
 			return
 		}
 	}
+}
+
+func (f *Funcs) wholeQ41(int, int) gemmIntegers { return f.gemmQ41 }
+
+func (f *Funcs) wholeQ50(rows, planes int) gemmIntegers {
+	if rows > f.rowsQ50[planes-1] {
+		return nil
+	}
+	return f.gemmQ50
 }
 
 // gemmQ8M multiplies by q8m, which has for each output of a block of Q8Block k a float32 scale D, a float32

@@ -110,6 +110,10 @@ type Funcs struct {
 	GemmQ4K func(c []float32, ldc int, a []uint32, ars int, b []byte, rows, blocks, planes int, acc bool)
 	// gemmQ41 is GemmCompact for Q4_1, whose blocks it reads as they lie; nil: they are unpacked.
 	gemmQ41 gemmIntegers
+	// gemmQ50 is the same for Q5_0 and at most rowsQ50 rows, by planes of activations from 0: every group of rows takes
+	// blocks apart again, so that for more of them it is quicker to unpack once.
+	gemmQ50 gemmIntegers
+	rowsQ50 [2]int
 	// MaxRowsQ6K is the largest number of rows that GemmQ6K computes at once, and its fastest
 	// number.
 	MaxRowsQ6K int

@@ -82,7 +82,9 @@ var avx2 = Funcs{
 	MaxRowsQ4:  len(gemmsQ4AVX2) - 1,
 	GemmQ4:     byPlanes(gemmQ4Of(gemmsQ4BytesAVX2[:]), gemmQ4Of(gemmsQ4AVX2[:])),
 	GemmQ4K:    byPlanes(gemmQ4KOf(gemmsQ4KBytesAVX2[:]), gemmQ4KOf(gemmsQ4KAVX2[:])),
-	gemmQ41:    byPlanes(gemmQ41Of(gemmsQ41BytesAVX2[:]), gemmQ41Of(gemmsQ41AVX2[:])),
+	gemmQ41:    byPlanes(compactOf(gemmsQ41BytesAVX2[:], Q4_1), compactOf(gemmsQ41AVX2[:], Q4_1)),
+	gemmQ50:    compactOf(gemmsQ50BytesAVX2[:], Q5_0),
+	rowsQ50:    [2]int{len(gemmsQ50BytesAVX2) - 1, 0},
 	MaxRowsQ6K: len(gemmsQ6KAVX2) - 1,
 	GemmQ6K:    byPlanes(gemmQ6KOf(gemmsQ6KBytesAVX2[:]), gemmQ6KOf(gemmsQ6KAVX2[:])),
 	unpackedQ8: unpackedOf(Q8BlockLen, func(planes int) []gemmQ8Func { return [...][]gemmQ8Func{gemmsQ8BytesAVX2[:], gemmsQ8AVX2[:]}[planes-1] }),
@@ -134,7 +136,7 @@ var avx512 = Funcs{
 	MaxRowsQ4:    len(gemmsQ4AVX512) - 1,
 	GemmQ4:       gemmQ4Of(gemmsQ4AVX512[:]),
 	GemmQ4K:      gemmQ4KOf(gemmsQ4KAVX512[:]),
-	gemmQ41:      gemmQ41Of(gemmsQ41AVX512[:]),
+	gemmQ41:      compactOf(gemmsQ41AVX512[:], Q4_1),
 	MaxRowsQ6K:   len(gemmsQ6KAVX512) - 1,
 	GemmQ6K:      gemmQ6KOf(gemmsQ6KAVX512[:]),
 	unpackedQ8:   unpackedOf(Q8BlockLen, func(int) []gemmQ8Func { return gemmsQ8AVX512[:] }),
@@ -187,6 +189,7 @@ var avx512vnni = func() Funcs {
 	f.Shapes.Q4 = [2]Shape{{f.MaxRowsQ4, chunkQ4}, {f.MaxRowsQ4, chunkQ4}}
 	f.unpackedQ8 = unpackedOf(Q8BlockLen, func(planes int) []gemmQ8Func { return gemmsQ8VNNI[planes-1][:] })
 	f.unpackedQ8M = unpackedOf(Q8MBlockLen, func(planes int) []gemmQ8Func { return gemmsQ8MVNNI[planes-1][:] })
+	f.rowsQ50 = [2]int{16, 8}
 	f.cut(&f)
 	return f
 }()
@@ -223,6 +226,9 @@ func (f *Funcs) cutVNNI4() {
 	}
 	f.gemmQ41 = func(c []float32, ldc int, a []uint32, ars int, b []byte, rows, blocks, planes int, acc bool) {
 		gemmQ4Asm(gemmsQ41VNNI[planes-1][:], c, ldc, a, ars, b, rows, blocks, acc, Q4_1.Len, s[planes-1])
+	}
+	f.gemmQ50 = func(c []float32, ldc int, a []uint32, ars int, b []byte, rows, blocks, planes int, acc bool) {
+		gemmQ4Asm(gemmsQ50VNNI[planes-1][:], c, ldc, a, ars, b, rows, blocks, acc, Q5_0.Len, s[planes-1])
 	}
 	f.GemmQ6K = func(c []float32, ldc int, a []uint32, ars int, b []byte, rows, blocks, planes int, acc bool) {
 		gemmQ6KAsm(gemmsQ6KVNNI[planes-1][:], c, ldc, a, ars, b, rows, blocks, acc, s[planes-1])

@@ -73,10 +73,10 @@ func gemmQ4Of(kernels []gemmQ8Func) gemmIntegers {
 	}
 }
 
-// gemmQ41Of is gemmQ4Of for Q4_1.
-func gemmQ41Of(kernels []gemmQ8Func) gemmIntegers {
+// compactOf is gemmQ4Of for a compact format whose blocks are of Q8Block k.
+func compactOf(kernels []gemmQ8Func, format *Compact) gemmIntegers {
 	return func(c []float32, ldc int, a []uint32, ars int, b []byte, rows, blocks, _ int, acc bool) {
-		gemmQ4Asm(kernels, c, ldc, a, ars, b, rows, blocks, acc, Q4_1.Len, Shape{len(kernels) - 1, chunkQ4})
+		gemmQ4Asm(kernels, c, ldc, a, ars, b, rows, blocks, acc, format.Len, Shape{len(kernels) - 1, chunkQ4})
 	}
 }
 

@@ -76,13 +76,21 @@ func TestSelfTestFindsUnpackedProducts(t *testing.T) {
 			t.Errorf("a product with %s differs from plain Go: %v", name, err)
 		}
 	}
-	if f := *table; f.gemmQ41 != nil {
-		f.gemmQ41 = func(c []float32, ldc int, a []uint32, ars int, b []byte, rows, blocks, planes int, acc bool) {
-			table.gemmQ41(c, ldc, a, ars, b, rows, blocks, planes, acc)
+	for name, field := range map[string]func(f *Funcs) *gemmIntegers{
+		"Q4_1": func(f *Funcs) *gemmIntegers { return &f.gemmQ41 },
+		"Q5_0": func(f *Funcs) *gemmIntegers { return &f.gemmQ50 },
+	} {
+		f := *table
+		inner := *field(table)
+		if inner == nil {
+			continue
+		}
+		*field(&f) = func(c []float32, ldc int, a []uint32, ars int, b []byte, rows, blocks, planes int, acc bool) {
+			inner(c, ldc, a, ars, b, rows, blocks, planes, acc)
 			c[5]++
 		}
-		if err := f.SelfTest(func(string) {}); err == nil || !strings.Contains(err.Error(), "GemmCompact of Q4_1") {
-			t.Errorf("a product with Q4_1 differs from plain Go: %v", err)
+		if err := f.SelfTest(func(string) {}); err == nil || !strings.Contains(err.Error(), "GemmCompact of "+name) {
+			t.Errorf("a product that reads %s differs from plain Go: %v", name, err)
 		}
 	}
 }
