@@ -39,10 +39,10 @@ bench-compare: ## make bench-compare REF=main: passes of this tree and of REF in
 	@test -n "$(REF)" || { echo "make bench-compare REF=<commit>"; exit 2; }
 	mkdir -p .cache/bench
 	rm -rf .cache/bench/ref && git worktree prune && git worktree add --detach .cache/bench/ref $(REF)
-	cd .cache/bench/ref && go build -o ../talf-old ./cmd/talf
+	cd .cache/bench/ref && go build -C lab -o ../../lab-old ./cmd/lab
 	git worktree remove --force .cache/bench/ref
-	go build -o .cache/bench/talf-new ./cmd/talf
-	go run -C tools ./benchgate "$(CURDIR)/.cache/bench/talf-old" "$(CURDIR)/.cache/bench/talf-new" --shape 10m --reps 10
+	go build -C lab -o ../.cache/bench/lab-new ./cmd/lab
+	go run -C tools ./benchgate "$(CURDIR)/.cache/bench/lab-old" "$(CURDIR)/.cache/bench/lab-new" --shape 10m --reps 10
 
 golden: ## rewrite the committed files that tests compare with the code
 	cd lab && go test ./target -run TestEmbeddedTargetFollowsTheRecipe -update

@@ -524,7 +524,6 @@ func TestOutputFilesAreLookedAtFirst(t *testing.T) {
 	bench := []string{"bench", "--model", w.Model, "--prompts", prompts, "--method", "pld", "--max-tokens", "2", "--quiet"}
 	for _, c := range [][]string{
 		append(bench, "--out"), append(bench, "--plot"), append(bench, "--log"),
-		{"bench", "decode", "--shape", "10m", "--plot"},
 		{"generate", "--model", w.Model, "--prompts", prompts, "--out"},
 		{"score", "--model", w.Model, "--out"},
 		{"datastore", "build", "--model", w.Model, "--data", w.Text, "--out"},

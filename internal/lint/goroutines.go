@@ -16,7 +16,6 @@ var Goroutines = map[string]string{
 	"compute/cuda/join.go: device.Join":       "joined.do makes a panic its caller's error",
 	"compute/cuda/rate.go: Roomiest":          "calls the driver alone, before there is any work to lose",
 	"compute/cuda/weight.go: packing.run":     "mapped.Group hands a panic to Wait",
-	"infer/bench/load/load.go: Config.once":   "a client that keeps nothing: a panic ends it with its stack",
 	"infer/loop/loop.go: Loop.Submit":         "context and timer end a request: it changes lists, and calls nobody",
 	"serve/door.go: Listener.Open":            "net/http recovers from panics of handlers",
 	"serve/generate.go: Server.generate":      "report adds counts and writes to the log",

@@ -51,7 +51,6 @@ var Rules = []Rule{
 	{"data/internal/...", nil},
 	{"data/corpus", []string{"text/chat"}},
 	{"model/head", []string{"compute", "model/..."}},
-	{"model/synth", []string{"internal/spec", "model/..."}},
 	{"model/internal/probs", []string{"compute/cpu/kern"}}, // its assembly is of the kernels' classes
 	{"model/quantize", []string{"compute", "compute/cpu/kern", "model/..."}},
 	{"checkpoints/medusa", []string{"checkpoints/internal/torchfile", "model/..."}},
@@ -88,8 +87,7 @@ var Rules = []Rule{
 	{"infer/bench", []string{"infer", "infer/loop", "infer/bench/rounds", "infer/constrain", "infer/decode", "infer/draft/...", "infer/verify", "internal/jsonl", "internal/plot", "internal/slab", "internal/table", "model/identity", "model/sample"}},
 	{"infer/bench/benchtest", []string{"compute/cpu", "infer", "infer/bench", "infer/draft/drafttest"}},
 	{"infer/bench/diagnose", []string{"checkpoints", "compute", "infer/bench/heads", "model/..."}},
-	{"infer/bench/load", []string{"internal/plot", "internal/table"}},
-	{"infer/bench/micro", []string{"compute", "compute/cpu", "compute/cpu/kern", "compute/cpu/topology", "internal/plot", "internal/table", "internal/version", "model/...", "tree", "text/tokenizer"}},
+	{"infer/bench/perplexity", []string{"compute/cpu/topology", "internal/table", "internal/version", "model/...", "text/tokenizer"}},
 	{"infer/bench/rig", []string{"infer", "infer/bench", "infer/bench/heads", "infer/constrain", "infer/decode", "infer/prompts", "infer/source", "internal/plot", "internal/table", "model/...", "text/..."}},
 	{"infer/bench/heads", []string{"infer", "infer/bench", "internal/plot", "internal/spec", "internal/table", "model/...", "tree"}},
 	{"infer/bench/rounds", []string{"infer", "model", "tree"}},
@@ -121,10 +119,6 @@ var Rules = []Rule{
 	{"internal/makehead", []string{"data", "infer/...", "internal/stages", "internal/units", "model/...", "preprocess", "train", "train/mix", "text/..."}},
 	{"internal/stages", nil},
 	{"internal/wire", nil},
-	{"internal/report", []string{
-		"checkpoints", "infer", "infer/bench", "infer/bench/micro", "infer/bench/heads", "infer/bench/rig", "infer/trace", "internal/cli", "internal/plot", "internal/table", "internal/version",
-		"model/identity", "train",
-	}},
 	{"cmd/talf/...", []string{
 		"checkpoints",
 		"compute/...",
@@ -139,7 +133,6 @@ var Rules = []Rule{
 		"internal/makehead",
 		"internal/plot",
 		"internal/quickstart",
-		"internal/report",
 		"internal/spec",
 		"internal/table",
 		"internal/units",

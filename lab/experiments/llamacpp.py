@@ -5,7 +5,7 @@ usage: llamacpp.py TALF LLAMA_BENCH GGUF_PY [--shape 110m] [--dtype f32,bf16,q8]
                    [--context 256] [--prompt 512] [--reps 8] [--rounds 3] [--threads 2] [--dir DIR]
 
 LLAMA_BENCH is llama.cpp's llama-bench, GGUF_PY its folder gguf-py. Both programs
-get random weights of one shape, those that talf bench decode calls 110m and 1b: what a
+get random weights of one shape, those that lab decode calls 110m and 1b: what a
 pass costs does not depend on them. Further types are q4_0 and q4_k: both programs read the
 file that llama-quantize, which lies beside llama-bench, makes of random weights, the first with all
 matrices in Q4_0, the second by the rule Q4_K_M; talf keeps them as q4 and rounds activations to
@@ -90,7 +90,7 @@ def write(path, shape, dtype):
 
 def main():
     p = argparse.ArgumentParser()
-    for name in ("talf", "llama_bench", "gguf_py"):
+    for name in ("lab", "llama_bench", "gguf_py"):
         p.add_argument(name)
     p.add_argument("--shape", default="110m", choices=SHAPES)
     p.add_argument("--dtype", default="f32,bf16,q8")
@@ -119,7 +119,7 @@ def main():
                 write(path, o.shape, dtype)
         weights = ["--model", path, "--dtype", "q4", "--act-bits", "8"] if dtype in QUANTIZE else ["--shape", o.shape, "--dtype", dtype]
         for _ in range(o.rounds):
-            out = subprocess.run([o.talf, "bench", "decode", *weights, "--rows", o.rows, "--context", o.context,
+            out = subprocess.run([o.lab, "decode", *weights, "--rows", o.rows, "--context", o.context,
                                   "--prompt", o.prompt, "--reps", o.reps, "--threads", o.threads, "--json"], check=True, capture_output=True, text=True)
             for r in json.loads(out.stdout)["passes"]:
                 note("talf", dtype, "prompt" if r.get("prompt") else str(r["rows"]), r["best_ms"])

@@ -25,7 +25,7 @@ var drafting = []string{"compute", "data", "infer", "internal/demo", "model", "p
 
 var exhibits = []*exhibit{
 	{"quickstart", "docs/measurements/quickstart.md", "both tables of talf quickstart", append(slices.Clone(drafting), "internal/quickstart"), nil, runQuickstart},
-	{"passes", "docs/measurements/passes.md", "what passes cost by rows, 110M parameters", []string{"compute", "infer/bench/micro", "model", "tree"}, nil, runPasses},
+	{"passes", "docs/measurements/passes.md", "what passes cost by rows, 110M parameters", []string{"compute", "lab/micro", "model", "tree"}, nil, runPasses},
 	{"speed", "docs/measurements/speed.md", "speed-ups over six sets, with a head, a small language model and neither", drafting, []*step{head}, runSpeed},
 	{"depth", "docs/measurements/depth.md", "speed-ups where a pass costs what one of a larger model costs", drafting, []*step{head}, runDepth},
 	{"auto", "docs/measurements/auto.md", "auto beside plain decoding and single methods, prompt by prompt", drafting, []*step{head}, runAuto},
@@ -170,7 +170,7 @@ func runPasses(ctx context.Context, l *lab) (string, error) {
 		had := len(d.Passes)
 		all := d.Passes
 		d.Passes = nil
-		if err := l.json(ctx, &d, l.scaled(slices.Concat([]string{"bench", "decode", "--rows", "1,2,4,8,16,32,64", "--reps", "20"}, of.flags, []string{"--json"}))...); err != nil {
+		if err := l.json(ctx, &d, "lab", l.scaled(slices.Concat([]string{"decode", "--rows", "1,2,4,8,16,32,64", "--reps", "20"}, of.flags, []string{"--json"}))...); err != nil {
 			return "", err
 		}
 		d.Passes = append(all, d.Passes...)
@@ -195,7 +195,7 @@ func runPasses(ctx context.Context, l *lab) (string, error) {
 	}
 	for _, r := range rows {
 		if len(r) != len(head) {
-			return "", fmt.Errorf("bench decode: %d sizes of %s, want %d", len(r)-1, r[0], len(sizes))
+			return "", fmt.Errorf("decode: %d sizes of %s, want %d", len(r)-1, r[0], len(sizes))
 		}
 	}
 	return tables.Wrap("A pass of a 110M Llama with random weights over trees of 1 to 64 rows after 256 tokens, with logits of all rows: the best of 20, in ms; "+
@@ -221,7 +221,7 @@ func runQuickstart(ctx context.Context, l *lab) (string, error) {
 	if err := os.RemoveAll(filepath.Join(l.root, dir)); err != nil { // it would resume
 		return "", err
 	}
-	if err := l.json(ctx, &q, "quickstart", "--dir", dir, "--json"); err != nil {
+	if err := l.json(ctx, &q, "talf", "quickstart", "--dir", dir, "--json"); err != nil {
 		return "", err
 	}
 	show := func(lines []line, what string) string {

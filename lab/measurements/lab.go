@@ -43,7 +43,7 @@ func (l *lab) amount(n int) int {
 	return n
 }
 
-// scaled are the flags of talf bench and talf bench decode. Small ones leave a prompt of each set, 16
+// scaled are the flags of talf bench and lab decode. Small ones leave a prompt of each set, 16
 // tokens, two repetitions where there are several, and one pass of each size.
 func (l *lab) scaled(flags []string) []string {
 	flags = slices.Clone(flags)
@@ -162,9 +162,11 @@ func quoted(s string) string {
 	return s
 }
 
-// json runs talf, which prints JSON, and reads that.
-func (l *lab) json(ctx context.Context, into any, args ...string) error {
-	b, err := l.run(ctx, args...)
+// json runs talf or lab, which prints JSON, and reads that.
+func (l *lab) json(ctx context.Context, into any, program string, args ...string) error {
+	path := map[string]string{"talf": l.talf, "lab": l.prog}[program]
+	l.commands = append(l.commands, typed(program, args))
+	b, err := l.exec(ctx, path, append(slices.Clone(args), "--quiet")...)
 	if err != nil {
 		return err
 	}
@@ -198,7 +200,7 @@ func (l *lab) benchWith(ctx context.Context, program, path, model, name string, 
 
 // machine names the processor, its cores and the device.
 func (l *lab) machine(ctx context.Context) (string, error) {
-	b, err := l.exec(ctx, l.talf, "bench", "decode", "--shape", "10m", "--rows", "1", "--reps", "1", "--dtype", "f32", "--json", "--quiet")
+	b, err := l.exec(ctx, l.prog, "decode", "--shape", "10m", "--rows", "1", "--reps", "1", "--dtype", "f32", "--json", "--quiet")
 	if err != nil {
 		return "", err
 	}
@@ -207,7 +209,7 @@ func (l *lab) machine(ctx context.Context) (string, error) {
 		return "", err
 	}
 	if r.Machine == "" || r.Device == "" || strings.Contains(r.Machine+r.Device, ";") {
-		return "", fmt.Errorf("bench decode names the machine %q and the device %q", r.Machine, r.Device)
+		return "", fmt.Errorf("decode names the machine %q and the device %q", r.Machine, r.Device)
 	}
 	return r.Machine + ", " + r.Device, nil
 }

@@ -12,10 +12,10 @@ import (
 
 	"talf/infer"
 	"talf/infer/bench"
-	"talf/infer/bench/micro"
 	"talf/internal/durable"
 	"talf/internal/limits"
 	"talf/internal/table"
+	"talf/lab/micro"
 )
 
 // A Recording is what a target wrote and the rows that it and draft models gave on the way, so
@@ -275,7 +275,7 @@ func (c *Channel) SetCosts(costs []Cost) {
 	}
 }
 
-// ReadCosts replaces what passes of the target cost by what bench decode measured and wrote
+// ReadCosts replaces what passes of the target cost by what lab decode measured and wrote
 // to a file.
 func (r *Recording) ReadCosts(path string) error {
 	var m micro.Report
@@ -323,7 +323,7 @@ func Costs(rows []micro.PassRow) ([]Cost, error) {
 		}
 	}
 	if len(costs) == 0 {
-		return nil, errors.New("it has no passes: want a file of bench decode --out")
+		return nil, errors.New("it has no passes: want a file of lab decode --out")
 	}
 	return costs, nil
 }

@@ -1,9 +1,9 @@
-// Benchgate compares two builds of talf: it runs `bench decode` of both in turn, so that a
+// Benchgate compares two builds of lab: it runs `lab decode` of both in turn, so that a
 // machine that changes its speed changes it for both, and fails if the new one is slower by more
 // than a given share, or needs that much more for several rows relative to one. Absolute times
 // do not matter.
 //
-//	benchgate [-rounds 5] [-worse 0.15] OLD NEW [flags of bench decode]
+//	benchgate [-rounds 5] [-worse 0.15] OLD NEW [flags of lab decode]
 package main
 
 import (
@@ -15,7 +15,7 @@ import (
 	"text/tabwriter"
 )
 
-// A row is a measured pass, as bench decode --json prints it.
+// A row is a measured pass, as lab decode --json prints it.
 type row struct {
 	Model   string  `json:"model"`
 	Rows    int     `json:"rows"`
@@ -92,20 +92,20 @@ func compare(binaries, args []string, rounds int, worse float64) (bad int, err e
 }
 
 func run(bin string, args []string) ([]row, error) {
-	c := exec.Command(bin, append([]string{"bench", "decode", "--json"}, args...)...)
+	c := exec.Command(bin, append([]string{"decode", "--json"}, args...)...)
 	c.Stderr = os.Stderr
 	out, err := c.Output()
 	if err != nil {
-		return nil, fmt.Errorf("%s bench decode: %w", bin, err)
+		return nil, fmt.Errorf("%s decode: %w", bin, err)
 	}
 	var r struct {
 		Passes []row `json:"passes"`
 	}
 	if err := json.Unmarshal(out, &r); err != nil {
-		return nil, fmt.Errorf("%s bench decode: %w", bin, err)
+		return nil, fmt.Errorf("%s decode: %w", bin, err)
 	}
 	if len(r.Passes) == 0 {
-		return nil, fmt.Errorf("%s bench decode printed no passes", bin)
+		return nil, fmt.Errorf("%s decode printed no passes", bin)
 	}
 	return r.Passes, nil
 }

@@ -33,7 +33,7 @@ type benchOptions struct {
 
 func newBench(a *app) *cobra.Command {
 	c := newBenchOf(a, noTables{})
-	c.AddCommand(newBenchDecode(a), newBenchKernels(a), newBenchPerplexity(a), newBenchServe(a))
+	c.AddCommand(newBenchPerplexity(a))
 	return c
 }
 

@@ -42,13 +42,13 @@ func (p *printing) print(a *app, r any, table func(markdown bool) error) error {
 	return errors.Join(err, table(p.markdown))
 }
 
-// dtypesVar adds --dtype for commands that compare types of weights.
-func dtypesVar(f *pflag.FlagSet, dtypes *[]string) {
+// DTypesVar adds --dtype for commands that compare types of weights.
+func DTypesVar(f *pflag.FlagSet, dtypes *[]string) {
 	f.StringSliceVar(dtypes, "dtype", []string{"f32", "bf16", "q8"}, "types that weights are kept as, some of "+checkpoints.DTypeNames())
 }
 
-// parseDTypes parses a list of types of weights.
-func parseDTypes(names []string) ([]compute.DType, error) {
+// ParseDTypes parses a list of types of weights.
+func ParseDTypes(names []string) ([]compute.DType, error) {
 	var out []compute.DType
 	for _, n := range names {
 		var d checkpoints.DType

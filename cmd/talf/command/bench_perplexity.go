@@ -9,7 +9,7 @@ import (
 
 	"talf/checkpoints"
 	"talf/compute"
-	"talf/infer/bench/micro"
+	"talf/infer/bench/perplexity"
 	"talf/internal/cli"
 	"talf/internal/limits"
 )
@@ -39,7 +39,7 @@ begins texts with a token, such as BOS, every window begins with it.`,
 			if err := o.check(); err != nil {
 				return err
 			}
-			types, err := parseDTypes(o.dtypes)
+			types, err := ParseDTypes(o.dtypes)
 			if err != nil {
 				return err
 			}
@@ -48,7 +48,7 @@ begins texts with a token, such as BOS, every window begins with it.`,
 				return err
 			}
 			return o.print(a, r, func(markdown bool) error {
-				t := micro.PerplexityTable(r.Perplexity)
+				t := perplexity.Table(r.Perplexity)
 				return t.Write(a.out, markdown)
 			})
 		},
@@ -56,17 +56,17 @@ begins texts with a token, such as BOS, every window begins with it.`,
 	f := c.Flags()
 	modelVar(f, &o.dir, "")
 	f.StringVar(&o.text, "text", "", "text file, or - for standard input")
-	dtypesVar(f, &o.dtypes)
+	DTypesVar(f, &o.dtypes)
 	cli.CountVar(f, &o.window, "context", 0, "tokens of a window (0: as many as the model can, at most 1024)")
 	cli.CountVar(f, &o.limit, "limit", 0, "most tokens of the text (0: all)")
 	threadsVar(f, &o.machine.Threads)
-	o.machine.precision(f)
+	PrecisionVar(f, &o.machine.Machine)
 	preVar(f, &o.machine.Pre)
 	o.printing.flags(f)
 	return c
 }
 
-func (a *app) perplexity(ctx context.Context, types []compute.DType, o *perplexityOptions) (*micro.Report, error) {
+func (a *app) perplexity(ctx context.Context, types []compute.DType, o *perplexityOptions) (*perplexity.Report, error) {
 	text, err := a.readText(ctx, o)
 	if err != nil {
 		return nil, err
@@ -75,14 +75,14 @@ func (a *app) perplexity(ctx context.Context, types []compute.DType, o *perplexi
 	if err != nil {
 		return nil, err
 	}
-	r := micro.NewReport()
+	r := perplexity.NewReport()
 	for _, dt := range types {
 		o.machine.DType = checkpoints.DType(dt)
 		x, err := a.perplexityOf(ctx, dir, string(text), o)
 		if err != nil {
 			return nil, fmt.Errorf("%s: %w", o.text, err)
 		}
-		r.AddPerplexity(x)
+		r.Add(x)
 	}
 	return r, nil
 }
@@ -96,11 +96,11 @@ func (a *app) readText(ctx context.Context, o *perplexityOptions) ([]byte, error
 	return cli.Wait(ctx, func() ([]byte, error) { return io.ReadAll(limits.Reader(a.in, limits.TextBytes, o.text)) })
 }
 
-func (a *app) perplexityOf(ctx context.Context, dir, text string, o *perplexityOptions) (micro.Perplexity, error) {
+func (a *app) perplexityOf(ctx context.Context, dir, text string, o *perplexityOptions) (perplexity.Result, error) {
 	m, tok, closeModel, err := a.loader().WithTokenizer(ctx, dir, &o.machine.Machine)
 	if err != nil {
-		return micro.Perplexity{}, err
+		return perplexity.Result{}, err
 	}
 	defer closeModel()
-	return micro.TextPerplexity(ctx, o.machine.DType.String(), m, tok, text, o.window, o.limit)
+	return perplexity.OfText(ctx, o.machine.DType.String(), m, tok, text, o.window, o.limit)
 }

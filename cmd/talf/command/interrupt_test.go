@@ -36,7 +36,6 @@ func TestAnInterruptEndsEveryLoad(t *testing.T) {
 		"serve, identified":    {model.Identifying, []string{"serve", w.Model, "--listen", "127.0.0.1:0"}},
 		"bench":                {model.Loading, []string{"bench", w.Model, "--prompts", prompts, "--method", "pld"}},
 		"bench with a log":     {model.Identifying, []string{"bench", w.Model, "--prompts", prompts, "--method", "pld", "--log", out("bench.jsonl")}},
-		"bench decode":         {model.Loading, []string{"bench", "decode", w.Model}},
 		"bench perplexity":     {model.Loading, []string{"bench", "perplexity", w.Model, "--text", w.Text}},
 		"preprocess":           {model.Loading, w.Preprocess(out("labels"))},
 		"preprocess, labels":   {model.Identifying, w.Preprocess(out("labels"))},
@@ -86,9 +85,7 @@ func TestAnInterruptEndsEveryLoad(t *testing.T) {
 		{"datastore", "build", w.Model, "--data", w.Text, "--out", out("store.idx")},
 		{"export", "--head", w.Head, "--model", w.Model, "--format", "eagle", "--out", out("eagle")},
 		{"import", "--head", w.Head, "--out", out("head")},
-		{"bench", "kernels"},
 		{"inspect", "metrics", w.Labels},
-		{"report", w.Labels},
 		{"doctor"},
 	} {
 		root := newRoot(quietApp(t))

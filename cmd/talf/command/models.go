@@ -25,13 +25,13 @@ func (o *machineOptions) flags(f *pflag.FlagSet) {
 	f.Var(&o.DType, "dtype", dtypeHelp())
 	cli.CountVar(f, &o.Positions, "kv-positions", decode.DefaultPositions, "KV cache positions, for all sequences together, that a CUDA device reserves when it loads the model, which fails if they do not fit (0: none); layers with a window reserve as much as one text of so many takes")
 	f.BoolVar(&o.AllowNonFinite, "allow-nonfinite", false, "load a model although weights are NaN, infinite or too large for --dtype")
-	o.precision(f)
+	PrecisionVar(f, &o.Machine)
 	f.Var(&o.ActPlanes, "act-planes", devices.PlanesHelp)
 	preVar(f, &o.Pre)
 }
 
-// precision adds the flags that say how keys, values and activations are rounded.
-func (o *machineOptions) precision(f *pflag.FlagSet) {
+// PrecisionVar adds the flags that say how keys, values and activations are rounded.
+func PrecisionVar(f *pflag.FlagSet, o *decode.Machine) {
 	f.Var(&o.KV, "kv-dtype", "type of the KV cache: f32 or bf16")
 	f.Var(&o.ActBits, "act-bits", "bits of the activations that q8 and q4 weights are multiplied by: 8 or 16, or auto: 8 for --dtype q4, otherwise 16")
 }

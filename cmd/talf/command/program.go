@@ -3,6 +3,7 @@ package command
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"os"
 
@@ -12,7 +13,9 @@ import (
 	"talf/infer/bench"
 	"talf/infer/bench/rig"
 	"talf/infer/decode"
+	"talf/infer/prompts"
 	"talf/internal/cli"
+	"talf/internal/plot"
 	"talf/internal/version"
 	"talf/train/dist"
 )
@@ -97,6 +100,12 @@ type Session struct {
 // Out is where the command prints.
 func (s *Session) Out() io.Writer { return s.a.out }
 
+// Printf prints there.
+func (s *Session) Printf(format string, args ...any) error {
+	_, err := fmt.Fprintf(s.a.out, format, args...)
+	return err
+}
+
 // Bench returns talf bench, which runs and prints tables in place of its own if some are chosen.
 func (s *Session) Bench(tables Tables) *cobra.Command { return newBenchOf(s.a, tables) }
 
@@ -130,7 +139,7 @@ func (s *Session) CheckRecorded(cmd *cobra.Command) error {
 	if err := s.o.tablesOnly(cmd); err != nil {
 		return err
 	}
-	return errors.Join(s.o.printing.check(), checkPlot(s.o.picture))
+	return s.CheckPrint()
 }
 
 // Open loads models and prompts, whose texts end where the target would read all of them again, and
@@ -168,6 +177,39 @@ func (s *Session) Progress(c *bench.Config, name string) (done func()) {
 func (s *Session) Report(r *rig.Report) error {
 	r.Instead = s.o.tables.Lay(r.Report)
 	return s.a.reportBench(r, &s.o)
+}
+
+// Loader loads models, and shows its progress.
+func (s *Session) Loader() *decode.Loader { return s.a.loader() }
+
+// Prompts reads a file of prompts, whose JSON objects template makes texts of.
+func (s *Session) Prompts(path, template string) (*prompts.Set, error) {
+	return s.a.parsePrompts(&promptSource{path: path, template: template}, nil)
+}
+
+// Stage begins a stage that is called what and counts in unit.
+func (s *Session) Stage(what, unit string) *cli.Progress { return s.a.progress(what, unit) }
+
+// PrintFlags adds the flags of what is printed, and with a text about it --plot.
+func (s *Session) PrintFlags(f *pflag.FlagSet, plot string) {
+	s.o.printing.flags(f)
+	if plot != "" {
+		f.StringVar(&s.o.picture, "plot", "", plot+" to a file that ends in .png or .svg")
+	}
+}
+
+// CheckPrint finds mistakes in the flags of PrintFlags.
+func (s *Session) CheckPrint() error {
+	return errors.Join(s.o.printing.check(), checkPlot(s.o.picture))
+}
+
+// Print draws figures, and writes and prints r as the flags say; table prints it as text.
+func (s *Session) Print(r any, figures []plot.Figure, table func(markdown bool) error) error {
+	if s.o.picture != "" && len(figures) == 0 {
+		s.a.log.Warn("there is nothing to plot")
+		s.o.picture = ""
+	}
+	return errors.Join(saveFigures(s.o.picture, figures...), s.o.print(s.a, r, table))
 }
 
 // Usage makes err a mistake in the command line.

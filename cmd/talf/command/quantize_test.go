@@ -10,7 +10,7 @@ import (
 
 	"talf/compute"
 	"talf/compute/cpu"
-	"talf/infer/bench/micro"
+	"talf/infer/bench/perplexity"
 	"talf/internal/e2e/talftest"
 	"talf/model"
 	"talf/model/quantize"
@@ -154,25 +154,9 @@ func toI8(x *safetensors.Tensor) {
 	}
 }
 
-func TestBenchOfTheMachine(t *testing.T) {
+func TestPerplexityComparesTypes(t *testing.T) {
 	dir := talftest.TinyModel(t, talftest.TinyConfig(), 4)
-	var r micro.Report
-	if err := json.Unmarshal([]byte(talftest.OK(t, "", "bench", "decode", "--model", dir, "--rows", "1,3", "--context", "5,9", "--reps", "2", "--json")), &r); err != nil {
-		t.Fatal(err)
-	}
-	if len(r.Passes) != 3*2*2 || r.Passes[0].Model != "F32" || r.Passes[0].Context != 5 || r.Device == "" || r.Date == "" {
-		t.Errorf("%+v", r)
-	}
-	for _, name := range []string{"p.svg", "p.png"} {
-		path := filepath.Join(t.TempDir(), name)
-		talftest.OK(t, "", "bench", "decode", "--model", dir, "--rows", "1,3", "--context", "5,9", "--reps", "1", "--prompt", "7", "--plot", path)
-		if b, err := os.ReadFile(path); err != nil || len(b) < 1000 {
-			t.Errorf("%s has %d bytes: %v", name, len(b), err)
-		}
-	}
-	talftest.Run(t, "", "bench", "decode", "--model", dir, "--plot", "p.gif").Refuses(t, ExitUsage, ".png or .svg")
-	talftest.Run(t, "", "bench", "decode", "--model", dir, "--plot", "p").Refuses(t, ExitUsage, ".png or .svg")
-	r = micro.Report{}
+	var r perplexity.Report
 	text := talftest.Write(t, filepath.Join(t.TempDir(), "t.txt"), strings.Repeat("Once upon a time there was a cat. ", 20))
 	if err := json.Unmarshal([]byte(talftest.OK(t, "", "bench", "perplexity", "--model", dir, "--text", text, "--json")), &r); err != nil {
 		t.Fatal(err)
@@ -180,16 +164,6 @@ func TestBenchOfTheMachine(t *testing.T) {
 	if len(r.Perplexity) != 3 || r.Perplexity[0].Above != 0 || r.Perplexity[2].Model != "q8" || math.Abs(r.Perplexity[2].Above) > 0.05 {
 		t.Errorf("%+v", r.Perplexity)
 	}
-	if s := talftest.OK(t, "", "bench", "kernels", "--rows", "1", "--reps", "1", "--class", "portable", "--dtype", "q8,q4", "--sizes", "64x96", "--markdown"); !strings.Contains(s, "| portable | Q8 | 64×96 | 1 |") || !strings.Contains(s, "| portable | Q4 | 64×96 | 1 |") {
-		t.Error(s)
-	}
-	talftest.Run(t, "", "bench", "decode", "--model", dir, "--shape", "110m").Refuses(t, ExitUsage, "exclude each other")
-	talftest.Run(t, "", "bench", "decode", "--shape", "7m").Refuses(t, ExitUsage, "10m, 110m, moe-225m, 1b")
-	talftest.Run(t, "", "bench", "decode", "--dtype", "auto").Refuses(t, ExitUsage, "f32, bf16, bf16dp, q8")
-	talftest.Run(t, "", "bench", "decode", "--rows", "0").Refuses(t, ExitUsage, "a tree of 0 nodes")
-	talftest.Run(t, "", "bench", "decode", dir, "extra").Refuses(t, ExitUsage, "extra")
-	talftest.Run(t, "", "bench", "kernels", "--class", "sse9").Refuses(t, ExitUsage, "portable")
-	talftest.Run(t, "", "bench", "kernels", "--sizes", "64").Refuses(t, ExitUsage, "64")
 	b, err := os.ReadFile(text)
 	if err != nil {
 		t.Fatal(err)
@@ -199,5 +173,4 @@ func TestBenchOfTheMachine(t *testing.T) {
 	}
 	talftest.Run(t, "", "bench", "perplexity", "--model", dir, "--text", "-").Refuses(t, ExitFailure, "standard input: 0 tokens")
 	talftest.Run(t, "", "bench", "perplexity", "--model", dir).Refuses(t, ExitUsage, "text")
-	talftest.Run(t, "", "bench", "decode", "--shape", "moe-225m:spread=0").Refuses(t, ExitUsage, "spread is")
 }

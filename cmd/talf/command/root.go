@@ -147,7 +147,6 @@ var commands = []func(*app) *cobra.Command{
 	newEval,
 	newExport,
 	newImport,
-	newReport,
 	newInspect,
 	newDoctor,
 	newVersion,

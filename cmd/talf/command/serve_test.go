@@ -12,12 +12,12 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
 	"time"
 
-	"talf/infer/bench/load"
 	"talf/infer/trace"
 	"talf/internal/e2e/talftest"
 )
@@ -256,22 +256,10 @@ func TestServeTracesRounds(t *testing.T) {
 func TestServeMeasuresAcceptance(t *testing.T) {
 	dir := talftest.TinyModel(t, talftest.TinyConfig(), 1)
 	url, _ := startServer(t, "--model", dir, "--method", "goose:N=8", "--budget", "sequence") // drafts whatever they cost
-	prompts, out := filepath.Join(t.TempDir(), "p.jsonl"), filepath.Join(t.TempDir(), "out.json")
-	if err := os.WriteFile(prompts, []byte(`{"prompt":"a a a a a a a a a a a a"}`+"\n"), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	talftest.OK(t, "", "bench", "serve", "--url", url, "--prompts", prompts, "--clients", "2", "--requests", "4", "--runs", "1", "--warmup", "0", "--max-tokens", "24", "--out", out)
-	b, err := os.ReadFile(out)
-	if err != nil {
-		t.Fatal(err)
-	}
-	var rs []load.Report
-	if err := json.Unmarshal(b, &rs); err != nil || len(rs) != 1 || len(rs[0].Servers) != 1 {
-		t.Fatalf("%v: %s", err, b)
-	}
-	c := rs[0].Servers[0].All.Drafting
-	if c == nil || c.Drafts == 0 || c.Drafted < c.Drafts || c.Accepted == 0 || c.Accepted > c.Drafted {
-		t.Errorf("drafting %+v: %s", c, b)
+	for range 4 {
+		if status, answer := ask(t, url+"/completions", `{"prompt":"a a a a a a a a a a a a","max_tokens":24,"temperature":0}`); status != http.StatusOK {
+			t.Fatalf("status %d: %s", status, answer)
+		}
 	}
 	resp, err := http.Get(strings.TrimSuffix(url, "/v1") + "/metrics")
 	if err != nil {
@@ -286,6 +274,13 @@ func TestServeMeasuresAcceptance(t *testing.T) {
 		if !strings.Contains(string(text), want) {
 			t.Errorf("no %s in\n%s", want, text)
 		}
+	}
+	counted := map[string]float64{}
+	for _, m := range regexp.MustCompile(`(?m)^vllm:spec_decode_num_(\w+)_total\{[^}]*\} (\S+)$`).FindAllStringSubmatch(string(text), -1) {
+		counted[m[1]], _ = strconv.ParseFloat(m[2], 64)
+	}
+	if drafts, drafted, accepted := counted["drafts"], counted["draft_tokens"], counted["accepted_tokens"]; drafts == 0 || drafted < drafts || accepted == 0 || accepted > drafted {
+		t.Errorf("%v drafts of %v tokens, %v accepted", drafts, drafted, accepted)
 	}
 }
 

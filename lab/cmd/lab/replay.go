@@ -39,7 +39,7 @@ Methods that draw children, and verifiers other than greedy and target, need the
 	}
 	f := c.Flags()
 	s.RecordedFlags(f, &o)
-	f.StringVar(&cost, "cost", "", "file of talf bench decode --out that says what passes of the model cost")
+	f.StringVar(&cost, "cost", "", "file of lab decode --out that says what passes of the model cost")
 	return c
 }
 

@@ -1,4 +1,4 @@
-package micro
+package perplexity
 
 import (
 	"cmp"
@@ -12,14 +12,11 @@ import (
 
 // A Report is the measurements of a machine.
 type Report struct {
-	Machine string       `json:"machine"`
-	Device  string       `json:"device,omitempty"`
-	Date    string       `json:"date"`
-	Version version.Info `json:"version"`
-	Passes  []PassRow    `json:"passes,omitempty"`
-	Kernels []KernelRow  `json:"kernels,omitempty"`
-
-	Perplexity []Perplexity `json:"perplexity,omitempty"`
+	Machine    string       `json:"machine"`
+	Device     string       `json:"device,omitempty"`
+	Date       string       `json:"date"`
+	Version    version.Info `json:"version"`
+	Perplexity []Result     `json:"perplexity,omitempty"`
 }
 
 // NewReport returns an empty report about this machine, dated today.
@@ -30,8 +27,8 @@ func NewReport() *Report {
 	}
 }
 
-// AddPerplexity adds a measurement and compares it with the report's first.
-func (r *Report) AddPerplexity(x Perplexity) {
+// Add adds a measurement and compares it with the report's first.
+func (r *Report) Add(x Result) {
 	if len(r.Perplexity) > 0 {
 		x.Above = x.Perplexity/r.Perplexity[0].Perplexity - 1
 	}

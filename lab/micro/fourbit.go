@@ -1,4 +1,4 @@
-package synth
+package micro
 
 import (
 	"encoding/binary"

@@ -1,4 +1,4 @@
-package command
+package main
 
 import (
 	"encoding/json"
@@ -12,11 +12,12 @@ import (
 	"sync/atomic"
 	"testing"
 
-	"talf/infer/bench/load"
+	"talf/cmd/talf/command"
 	"talf/internal/e2e/talftest"
+	"talf/lab/load"
 )
 
-func TestBenchServeComparesServers(t *testing.T) {
+func TestLoadComparesServers(t *testing.T) {
 	var bodies []string
 	var mu sync.Mutex
 	var gone atomic.Bool
@@ -40,7 +41,7 @@ func TestBenchServeComparesServers(t *testing.T) {
 		}
 	}
 	args := []string{
-		"bench", "serve", "--url", "a=" + s.URL + "/v1", "--url", "b=" + s.URL + "/v1", "--model", "m", "--chat", "--prompts", prompts, "--template", "Q: {question}",
+		"load", "--url", "a=" + s.URL + "/v1", "--url", "b=" + s.URL + "/v1", "--model", "m", "--chat", "--prompts", prompts, "--template", "Q: {question}",
 		"--api-key-file", key, "--requests", "4", "--runs", "2", "--warmup", "0", "--out", out, "--plot", filepath.Join(dir, "x.svg"),
 	}
 	text := talftest.OK(t, "", append(args, "--clients", "1,2", "--markdown")...)
@@ -59,8 +60,8 @@ func TestBenchServeComparesServers(t *testing.T) {
 		t.Errorf("%v: %s", err, b)
 	}
 	gone.Store(true)
-	talftest.Run(t, "", args...).Refuses(t, ExitFailure, "a, 1 client: no answer from "+s.URL+"/v1: 404: 8")
-	talftest.Run(t, "", "bench", "serve", "--prompts", prompts).Refuses(t, ExitUsage, "missing --url")
+	talftest.Run(t, "", args...).Refuses(t, command.ExitFailure, "a, 1 client: no answer from "+s.URL+"/v1: 404: 8")
+	talftest.Run(t, "", "load", "--prompts", prompts).Refuses(t, command.ExitUsage, "missing --url")
 	for want, more := range map[string][]string{
 		"rate":      {"--rate", "0"},
 		"clients":   {"--clients", "0"},
@@ -68,9 +69,9 @@ func TestBenchServeComparesServers(t *testing.T) {
 		"NAME=URL":  {"--url", "=x"},
 		"not exist": {"--api-key-file", "none"},
 	} {
-		code := ExitUsage
+		code := command.ExitUsage
 		if want == "not exist" {
-			want, code = "none", ExitFailure
+			want, code = "none", command.ExitFailure
 		}
 		talftest.Run(t, "", append(args[:len(args):len(args)], more...)...).Refuses(t, code, want)
 	}

@@ -21,13 +21,13 @@ import (
 	"talf/checkpoints"
 	"talf/infer/bench"
 	"talf/infer/bench/heads"
-	"talf/infer/bench/micro"
 	"talf/infer/bench/rig"
 	"talf/infer/trace"
 	"talf/internal/cli"
 	"talf/internal/ijson"
 	"talf/internal/limits"
 	"talf/internal/vfs"
+	"talf/lab/micro"
 	"talf/model/identity"
 	"talf/train"
 )
@@ -96,7 +96,7 @@ const (
 )
 
 // errUnknown says that a file is none that a page shows.
-var errUnknown = errors.New("want a training run, a log of bench, the JSON of bench, bench decode or eval, a trace, or a directory with some of them")
+var errUnknown = errors.New("want a training run, a log of bench, the JSON of bench, eval or lab decode, a trace, or a directory with some of them")
 
 // ReadAll reads runs given as PATH or NAME=PATH.
 func ReadAll(args []string) (runs []*Run, err error) {
@@ -233,7 +233,7 @@ func (r *Run) file(path, name string) error {
 	defer func() { _ = f.Close() }() // only read
 	sum := sha256.New()
 	count := &counter{}
-	in := bufio.NewReaderSize(io.TeeReader(limits.Reader(f, limits.ResultBytes, "results"), io.MultiWriter(sum, count)), 64<<10)
+	in := bufio.NewReaderSize(io.TeeReader(limits.Reader(f, mostResults, "results"), io.MultiWriter(sum, count)), 64<<10)
 	begin, err := in.Peek(64)
 	if err != nil && !errors.Is(err, io.EOF) {
 		return err

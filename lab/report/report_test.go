@@ -16,7 +16,7 @@ import (
 	"testing"
 
 	"talf/infer/bench/rig"
-	"talf/internal/report"
+	"talf/lab/report"
 )
 
 func read(t testing.TB, name, path string) *report.Run {

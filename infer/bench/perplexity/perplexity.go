@@ -1,4 +1,5 @@
-package micro
+// Package perplexity measures what a type of weights costs: how well a model predicts a text.
+package perplexity
 
 import (
 	"context"
@@ -11,8 +12,8 @@ import (
 	"talf/text/tokenizer"
 )
 
-// A Perplexity is how well a model predicts a text.
-type Perplexity struct {
+// A Result is how well a model predicts a text.
+type Result struct {
 	Model      string  `json:"model"`
 	Tokens     int     `json:"tokens"` // predicted
 	Windows    int     `json:"windows"`
@@ -22,13 +23,13 @@ type Perplexity struct {
 	Above float64 `json:"above_first"`
 }
 
-// TextPerplexity measures how well m, whose tokenizer is tok, predicts the first limit
+// OfText measures how well m, whose tokenizer is tok, predicts the first limit
 // tokens of a text (0: all) in windows of the given length (0: as long as m can, at most
 // 1024 tokens).
-func TextPerplexity(ctx context.Context, name string, m *model.Model, tok *tokenizer.Tokenizer, text string, window, limit int) (Perplexity, error) {
+func OfText(ctx context.Context, name string, m *model.Model, tok *tokenizer.Tokenizer, text string, window, limit int) (Result, error) {
 	ids, err := tok.Encode(text, false)
 	if err != nil {
-		return Perplexity{}, err
+		return Result{}, err
 	}
 	if limit > 0 {
 		ids = ids[:min(limit, len(ids))]
@@ -37,15 +38,15 @@ func TextPerplexity(ctx context.Context, name string, m *model.Model, tok *token
 		window = min(1024, m.Spec().MaxPos)
 	}
 	before, _ := tok.Added()
-	return MeasurePerplexity(ctx, name, m, ids, window, before)
+	return Measure(ctx, name, m, ids, window, before)
 }
 
-// MeasurePerplexity splits ids into windows of the given length, of which the last may be
+// Measure splits ids into windows of the given length, of which the last may be
 // shorter, and has m predict every token of a window but the first from those before it. Every
 // window begins with the tokens before, such as BOS, which are not predicted: if there are any,
 // all tokens of ids are.
-func MeasurePerplexity(ctx context.Context, name string, m *model.Model, ids []int32, window int, before []int32) (Perplexity, error) {
-	p := Perplexity{Model: name}
+func Measure(ctx context.Context, name string, m *model.Model, ids []int32, window int, before []int32) (Result, error) {
+	p := Result{Model: name}
 	v := m.Spec().Vocab
 	given := max(1, len(before)) // tokens of a window that are not predicted
 	if window <= given || window > m.Spec().MaxPos {
@@ -95,8 +96,8 @@ func windowNLL(ctx context.Context, m *model.Model, in []int32, given int, row [
 	return sum, nil
 }
 
-// PerplexityTable lays out the results.
-func PerplexityTable(rows []Perplexity) table.Table {
+// Table lays out the results.
+func Table(rows []Result) table.Table {
 	t := table.Table{Header: []string{"weights", "tokens", "windows", "nats a token", "perplexity", "above the first"}}
 	for _, r := range rows {
 		t.Cells = append(t.Cells, []string{

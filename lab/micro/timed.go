@@ -1,5 +1,5 @@
-// Package micro measures the parts that decoding is made of: matrix products, passes by
-// number of rows, and what a type of weights costs in perplexity.
+// Package micro measures the parts that decoding is made of: matrix products, and passes by
+// number of rows.
 package micro
 
 import (

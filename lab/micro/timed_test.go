@@ -8,9 +8,9 @@ import (
 	"talf/compute/computetest"
 	"talf/compute/cpu"
 	"talf/infer"
-	"talf/infer/bench/micro"
 	"talf/infer/decode"
 	"talf/infer/draft"
+	"talf/lab/micro"
 	"talf/model"
 	"talf/model/modeltest"
 )

@@ -1,21 +1,22 @@
-package command
+package main
 
 import (
 	"github.com/spf13/cobra"
 
+	"talf/cmd/talf/command"
 	"talf/compute/cpu/kern"
-	"talf/infer/bench/micro"
+	"talf/internal/cli"
+	"talf/lab/micro"
 )
 
-// A kernelOptions holds the flags of bench kernels.
+// A kernelOptions holds the flags of kernels.
 type kernelOptions struct {
 	classes, dtypes, sizes []string
 	threads                int
 	kernels                micro.KernelConfig
-	printing
 }
 
-func newBenchKernels(a *app) *cobra.Command {
+func newKernels(s *command.Session) *cobra.Command {
 	o := kernelOptions{kernels: micro.DefaultKernels()}
 	c := &cobra.Command{
 		Use:   "kernels",
@@ -24,10 +25,10 @@ func newBenchKernels(a *app) *cobra.Command {
 by type of weights and class of kernels. In between it measures two limits: reading as much
 memory, and multiplying f32 numbers in the first-level cache. 8-bit products may exceed the
 second.`,
-		Example: "  talf bench kernels\n  talf bench kernels --class avx2,portable --rows 1,16 --out kernels.json",
+		Example: "  lab kernels\n  lab kernels --class avx2,portable --rows 1,16 --out kernels.json",
 		Args:    cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			classes, err := o.check()
+			classes, err := o.check(s)
 			if err != nil {
 				return err
 			}
@@ -35,40 +36,42 @@ second.`,
 			if r.Kernels, err = micro.CPUKernels(cmd.Context(), classes, o.threads, o.kernels); err != nil {
 				return err
 			}
-			return o.print(a, r, func(markdown bool) error {
-				a.printf("%s, %s\n\n", r.Machine, r.Date)
+			return s.Print(r, nil, func(markdown bool) error {
+				if err := s.Printf("%s, %s\n\n", r.Machine, r.Date); err != nil {
+					return err
+				}
 				t := micro.KernelTable(r.Kernels)
-				return t.Write(a.out, markdown)
+				return t.Write(s.Out(), markdown)
 			})
 		},
 	}
 	f := c.Flags()
 	f.StringSliceVar(&o.classes, "class", micro.FastClasses(), "classes of kernels")
-	dtypesVar(f, &o.dtypes)
+	command.DTypesVar(f, &o.dtypes)
 	f.IntSliceVar(&o.kernels.Rows, "rows", o.kernels.Rows, "rows of the products; costs are relative to the first")
 	f.StringSliceVar(&o.sizes, "sizes", micro.SizeNames(o.kernels.Sizes), "outputs and inputs of the weights")
 	f.IntVar(&o.kernels.Reps, "reps", o.kernels.Reps, "how often every number of rows is measured")
-	threadsVar(f, &o.threads)
-	o.printing.flags(f)
+	cli.CountVar(f, &o.threads, "threads", 0, "CPU threads (0: one for each core)")
+	s.PrintFlags(f, "")
 	return c
 }
 
 // check reads the lists and finds mistakes in them.
-func (o *kernelOptions) check() (classes []kern.Class, err error) {
-	if err := o.printing.check(); err != nil {
+func (o *kernelOptions) check(s *command.Session) (classes []kern.Class, err error) {
+	if err := s.CheckPrint(); err != nil {
 		return nil, err
 	}
-	if o.kernels.DTypes, err = parseDTypes(o.dtypes); err != nil {
+	if o.kernels.DTypes, err = command.ParseDTypes(o.dtypes); err != nil {
 		return nil, err
 	}
 	if o.kernels.Sizes, err = micro.ParseSizes(o.sizes); err != nil {
-		return nil, usagef("--sizes %w", err)
+		return nil, cli.Usagef("--sizes %w", err)
 	}
 	if err := o.kernels.Validate(); err != nil {
-		return nil, usageError(err)
+		return nil, command.Usage(err)
 	}
 	if classes, err = micro.ParseClasses(o.classes); err != nil {
-		return nil, usageError(err)
+		return nil, command.Usage(err)
 	}
 	return classes, nil
 }

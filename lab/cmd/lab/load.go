@@ -1,4 +1,4 @@
-package command
+package main
 
 import (
 	"bytes"
@@ -7,34 +7,34 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"talf/infer/bench/load"
-	"talf/infer/bench/micro"
+	"talf/cmd/talf/command"
+	"talf/infer/bench/perplexity"
 	"talf/infer/bench/rig"
 	"talf/internal/cli"
 	"talf/internal/limits"
 	"talf/internal/plot"
 	"talf/internal/table"
+	"talf/lab/load"
 )
 
-// A loadOptions holds the flags of bench serve.
+// A loadOptions holds the flags of load.
 type loadOptions struct {
 	urls           []string
 	model, keyFile string
-	prompts        promptSource
+	prompts        string // file
+	template       string // of its objects
 	chat           bool
 	rates          []float64
 	clients        []int
 	config         load.Config
-	picture        string
-	printing
 }
 
-func newBenchServe(a *app) *cobra.Command {
+func newLoad(s *command.Session) *cobra.Command {
 	o := loadOptions{config: load.Default()}
 	c := &cobra.Command{
-		Use:   "serve --url URL --prompts FILE",
+		Use:   "load --url URL --prompts FILE",
 		Short: "Measure servers of OpenAI's API under load",
-		Long: `Serve sends requests to running servers, talf's or others', and measures what clients
+		Long: `Load sends requests to running servers, talf's or others', and measures what clients
 see: time to the first token (TTFT), time per token after it (TPOT), the end of the answer
 (E2E), how much all of them get, and how many requests keep to --good-ttft and --good-tpot.
 Several servers take turns with the same requests.
@@ -43,17 +43,17 @@ With --clients, each of so many clients sends its next request once it has an an
 closed loop). With --rate, so many requests per second arrive at random times, whether or
 not earlier ones were answered (an open loop). Several values are measured one after the
 other. τ comes from the counters vllm:spec_decode_* of the server's /metrics.`,
-		Example: `  talf bench serve --url http://127.0.0.1:8080/v1 --prompts prompts.jsonl --clients 1,4,16
-  talf bench serve --url talf=http://127.0.0.1:8080/v1 --url llama=http://127.0.0.1:8081/v1 --prompts prompts.jsonl --rate 2,4,8 --markdown`,
+		Example: `  lab load --url http://127.0.0.1:8080/v1 --prompts prompts.jsonl --clients 1,4,16
+  lab load --url talf=http://127.0.0.1:8080/v1 --url llama=http://127.0.0.1:8081/v1 --prompts prompts.jsonl --rate 2,4,8 --markdown`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if err := cli.Need(cmd, "url", "prompts"); err != nil {
 				return err
 			}
-			if err := errors.Join(o.printing.check(), checkPlot(o.picture)); err != nil {
+			if err := s.CheckPrint(); err != nil {
 				return err
 			}
-			rs, err := a.benchServe(cmd.Context(), &o)
+			rs, err := o.run(cmd.Context(), s)
 			if err != nil {
 				return err
 			}
@@ -61,17 +61,15 @@ other. τ comes from the counters vllm:spec_decode_* of the server's /metrics.`,
 			for _, r := range rs {
 				figures, err = append(figures, r.Figures()...), errors.Join(err, r.Unanswered())
 			}
-			if o.picture != "" && len(figures) == 0 {
-				a.log.Warn("no request was answered: there is nothing to plot")
-				o.picture = ""
-			}
-			return errors.Join(saveFigures(o.picture, figures...), o.print(a, rs, func(markdown bool) error {
-				a.printf("%s, %s\n\n", rs[0].Machine, rs[0].Date)
+			return errors.Join(s.Print(rs, figures, func(markdown bool) error {
+				if err := s.Printf("%s, %s\n\n", rs[0].Machine, rs[0].Date); err != nil {
+					return err
+				}
 				var ts []table.Table
 				for _, r := range rs {
 					ts = append(ts, r.Table())
 				}
-				return table.Write(a.out, ts, markdown)
+				return table.Write(s.Out(), ts, markdown)
 			}), err)
 		},
 	}
@@ -79,8 +77,8 @@ other. τ comes from the counters vllm:spec_decode_* of the server's /metrics.`,
 	f.StringArrayVar(&o.urls, "url", nil, "`URL` of an API, such as http://127.0.0.1:8080/v1, or NAME=URL to name it (may be repeated)")
 	f.StringVar(&o.model, "model", "", "name of the model to ask for (default: the first that a server lists)")
 	f.StringVar(&o.keyFile, "api-key-file", "", "`file` with the key of the servers")
-	f.StringVar(&o.prompts.path, "prompts", "", "file of prompts")
-	f.StringVar(&o.prompts.template, "template", "", "how the fields of a JSON object make a prompt: 'Question: {question}\\nAnswer:'")
+	f.StringVar(&o.prompts, "prompts", "", "file of prompts")
+	f.StringVar(&o.template, "template", "", "how the fields of a JSON object make a prompt: 'Question: {question}\\nAnswer:'")
 	f.BoolVar(&o.chat, "chat", false, "send prompts as messages to /chat/completions, not as texts to /completions")
 	f.IntSliceVar(&o.clients, "clients", []int{1}, "clients of a closed loop")
 	cli.NumbersVar(f, &o.rates, "rate", nil, "requests per second of an open loop, instead of --clients")
@@ -94,19 +92,18 @@ other. τ comes from the counters vllm:spec_decode_* of the server's /metrics.`,
 	cli.DurationVar(f, &o.config.Timeout, "timeout", o.config.Timeout, "longest time for an answer")
 	cli.DurationVar(f, &o.config.TTFT, "good-ttft", o.config.TTFT, "longest time to the first token of a good answer (0: any)")
 	cli.DurationVar(f, &o.config.TPOT, "good-tpot", o.config.TPOT, "longest time per token of a good answer (0: any)")
-	f.StringVar(&o.picture, "plot", "", "draw the distributions of times to a file that ends in .png or .svg")
-	o.printing.flags(f)
+	s.PrintFlags(f, "draw the distributions of times")
 	return c
 }
 
-func (a *app) benchServe(ctx context.Context, o *loadOptions) ([]*load.Report, error) {
+func (o *loadOptions) run(ctx context.Context, s *command.Session) ([]*load.Report, error) {
 	loads, err := o.config.Each(o.clients, o.rates)
 	if err != nil {
-		return nil, usageError(err)
+		return nil, command.Usage(err)
 	}
 	names, err := rig.ParseNames("--url", "URL", o.urls)
 	if err != nil {
-		return nil, usageError(err)
+		return nil, command.Usage(err)
 	}
 	var key []byte
 	if o.keyFile != "" {
@@ -118,7 +115,7 @@ func (a *app) benchServe(ctx context.Context, o *loadOptions) ([]*load.Report, e
 	for _, n := range names {
 		servers = append(servers, load.Server{Name: n.Name, URL: n.Path, Model: o.model, Key: string(bytes.TrimSpace(key))})
 	}
-	set, err := a.parsePrompts(&o.prompts, nil)
+	set, err := s.Prompts(o.prompts, o.template)
 	if err != nil {
 		return nil, err
 	}
@@ -130,7 +127,7 @@ func (a *app) benchServe(ctx context.Context, o *loadOptions) ([]*load.Report, e
 		}
 		texts = append(texts, p)
 	}
-	bar, done, about := a.progress("load", "runs"), 0, micro.NewReport()
+	bar, done, about := s.Stage("load", "runs"), 0, perplexity.NewReport()
 	defer bar.End()
 	var out []*load.Report
 	for _, c := range loads {

@@ -1,17 +1,15 @@
-package synth
+package micro
 
 import (
-	"cmp"
 	"encoding/binary"
 	"encoding/json"
 	"math"
-	"math/rand/v2"
-	"slices"
 	"strings"
 
 	"talf/internal/spec"
 	"talf/model/arch"
 	"talf/model/safetensors"
+	"talf/model/synth"
 )
 
 // A Shape is the architecture of a model with random weights. The cost of a pass does not depend
@@ -61,9 +59,9 @@ func mixture(v spec.Values) (*arch.Spec, error) {
 	return arch.Parse("shape", raw, nil)
 }
 
-// Open returns the architecture of a shape, such as "110m" or "moe-225m:spread=16", and random weights
+// OpenShape returns the architecture of a shape, such as "110m" or "moe-225m:spread=16", and random weights
 // of it.
-func Open(shape string) (*arch.Spec, *safetensors.Set, error) {
+func OpenShape(shape string) (*arch.Spec, *safetensors.Set, error) {
 	x, v, err := Shapes.Parse(shape)
 	if err != nil {
 		return nil, nil, err
@@ -72,7 +70,7 @@ func Open(shape string) (*arch.Spec, *safetensors.Set, error) {
 	if err != nil {
 		return nil, nil, err
 	}
-	set := RandomWeights(s, 1)
+	set := synth.RandomWeights(s, 1)
 	if s.Mixture.Experts > 0 {
 		spread(s, set, v.Float("spread"))
 	}
@@ -91,40 +89,6 @@ func spread(s *arch.Spec, set *safetensors.Set, by float64) {
 			binary.LittleEndian.PutUint16(x.Data[i:], uint16(math.Float32bits(float32(by*float64(y)))>>16))
 		}
 	}
-}
-
-// RandomWeights returns bfloat16 weights, scaled so that hidden states
-// neither vanish nor explode.
-func RandomWeights(s *arch.Spec, seed uint64) *safetensors.Set {
-	var out []safetensors.Tensor
-	add := func(name string, mean, std float64, shape ...int) {
-		r := rand.New(rand.NewPCG(seed, uint64(len(out))))
-		t := safetensors.Tensor{Name: name, DType: "BF16", Shape: shape}
-		n := t.Len()
-		t.Data = make([]byte, 0, 2*n)
-		for range n {
-			x := float32(mean + std*math.Sqrt(12)*(r.Float64()-0.5))
-			t.Data = binary.LittleEndian.AppendUint16(t.Data, uint16(math.Float32bits(x)>>16))
-		}
-		out = append(out, t)
-	}
-	// The random streams are numbered in this order, which determines the weights'
-	// bits: tensors outside layers first, and norms first in each layer.
-	ts := s.Tensors()
-	slices.SortStableFunc(ts, func(a, b arch.Tensor) int {
-		if d := cmp.Compare(a.Layer, b.Layer); d != 0 || a.Layer < 0 {
-			return d
-		}
-		return cmp.Compare(min(a.Cols, 1), min(b.Cols, 1))
-	})
-	for _, t := range ts {
-		if t.Cols == 0 {
-			add(t.Name, 1, 0.1, t.Rows)
-		} else {
-			add(t.Name, 0, 1/math.Sqrt(float64(t.Cols)), t.Rows, t.Cols)
-		}
-	}
-	return safetensors.Of("random weights", out...)
 }
 
 // ShapeNames lists the shapes with what they are, for help.

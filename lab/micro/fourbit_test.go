@@ -1,4 +1,4 @@
-package synth
+package micro
 
 import (
 	"math"
@@ -9,13 +9,14 @@ import (
 	"talf/model"
 	"talf/model/arch"
 	"talf/model/modeltest"
+	"talf/model/synth"
 )
 
 // Matrices have four bits and about the deviation of the others, and nothing else changes.
 func TestFourBitWeightsAreAsLargeAsTheOthers(t *testing.T) {
 	spec := modeltest.Of("qwen3_moe").Spec()
 	spec.Vocab, spec.Hidden = 64, 64
-	set := RandomWeights(spec, 1)
+	set := synth.RandomWeights(spec, 1)
 	four := FourBit(spec, set)
 	dev, err := cpu.New(cpu.Default())
 	if err != nil {

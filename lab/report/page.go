@@ -12,13 +12,17 @@ import (
 	"strings"
 
 	"talf/infer/bench"
-	"talf/infer/bench/micro"
 	"talf/infer/trace"
+	"talf/internal/limits"
 	"talf/internal/plot"
 	"talf/internal/stats"
 	"talf/internal/table"
 	"talf/internal/version"
+	"talf/lab/micro"
 )
+
+// mostResults bounds a file of results. A log of 10,000 answers takes 40 MB.
+const mostResults = 512 * limits.MiB
 
 // MostBytes bounds a page.
 const MostBytes = 2 << 20
@@ -116,7 +120,7 @@ func Write(w io.Writer, runs []*Run) error {
 
 func newPage(runs []*Run, d detail) *page {
 	css := strings.TrimSpace(style)
-	p := &page{Title: "talf report", Version: version.Read().String()}
+	p := &page{Title: "lab report", Version: version.Read().String()}
 	var names []string
 	for i, r := range runs {
 		p.Runs = append(p.Runs, runView{i, fmt.Sprintf("c%d", i%colours), r.Name})

@@ -1,4 +1,4 @@
-package synth
+package micro
 
 import (
 	"math"
@@ -6,6 +6,7 @@ import (
 
 	"talf/model/arch"
 	"talf/model/modeltest"
+	"talf/model/synth"
 )
 
 func TestShapesAreFoundByName(t *testing.T) {
@@ -19,7 +20,7 @@ func TestShapesAreFoundByName(t *testing.T) {
 		}
 	}
 	for _, bad := range []string{"7m", "110m:spread=2", "moe-225m:spread=0", "moe-225m:top=9,experts=8"} {
-		if _, _, err := Open(bad); err == nil {
+		if _, _, err := OpenShape(bad); err == nil {
 			t.Errorf("%s is a shape", bad)
 		}
 	}
@@ -27,7 +28,7 @@ func TestShapesAreFoundByName(t *testing.T) {
 
 func TestSpreadScalesTheEmbeddingAlone(t *testing.T) {
 	spec := modeltest.Of("qwen3_moe").Spec()
-	one, four := RandomWeights(spec, 1), RandomWeights(spec, 1)
+	one, four := synth.RandomWeights(spec, 1), synth.RandomWeights(spec, 1)
 	spread(spec, four, 4)
 	for _, x := range spec.Tensors() {
 		a, _ := one.Tensor(x.Name)

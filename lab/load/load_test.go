@@ -15,8 +15,8 @@ import (
 	"testing/synctest"
 	"time"
 
-	"talf/infer/bench/load"
 	"talf/internal/wire"
+	"talf/lab/load"
 )
 
 // A fake server answers with two pieces of text; every fifth request in a way of its own.
