@@ -147,3 +147,73 @@ func TestBlockHeadsOfTheAuthorsLoadWithoutAnImport(t *testing.T) {
 		t.Errorf("a tensor too many: %v", err)
 	}
 }
+
+// A block head that is broken, or another model's, is refused by the file, the field and what is wanted there.
+func TestBlockHeadsThatCannotBeLoadedSayWhy(t *testing.T) {
+	dev, err := cpu.New(cpu.Default())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer dev.Close()
+	target := func(name string) *model.Model {
+		m, err := model.Load(golden.Shared(t, "data/block/targets/"+name), dev, model.Default())
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { m.Close() })
+		return m
+	}
+	qwen, llama := target("qwen3"), target("llama")
+	for name, c := range map[string]struct {
+		of       *model.Model
+		file     string
+		old, new string // in the file
+		cut      int    // bytes of its end
+		want     string
+	}{
+		"truncated":               {qwen, WeightsFile, "", "", 100, "/model.safetensors: tensor "},
+		"truncated in its header": {qwen, WeightsFile, "", "", -100, "/model.safetensors: header of "},
+		"empty":                   {qwen, WeightsFile, "", "", -1, "/model.safetensors: 0 bytes, want"},
+		"a tensor missing":        {qwen, WeightsFile, `"fc.weight"`, `"fd.weight"`, 0, `/model.safetensors: no tensor "fc.weight", want one of shape [64 192]`},
+		"another shape":           {qwen, WeightsFile, "[64,192]", "[192,64]", 0, `/model.safetensors: tensor "fc.weight" has shape [192 64], want [64 192] from the configuration`},
+		"no mask token":           {qwen, ConfigFile, `"mask_token_id"`, `"mask_tokens_id"`, 0, "/config.json: mask_token_id is missing, want a token"},
+		"no rows":                 {qwen, ConfigFile, `"block_size": 8`, `"block_size": 0`, 0, "/config.json: block_size is 0, want an integer from 1"},
+		"another vocabulary":      {qwen, ConfigFile, `"vocab_size": 256`, `"vocab_size": 300`, 0, "/config.json: vocab_size is 300, but the target's is 256"},
+		"another model's":         {llama, "", "", "", 0, "/config.json: vocab_size is 256, but the target's is 260"},
+		"layers of a deeper one": {
+			qwen, ConfigFile, `"num_target_layers": 5`, `"num_target_layers": 4`, 0,
+			"/config.json: the head reads the output of the target's layer 3, want layers before its last, 3",
+		},
+		"broken JSON": {qwen, ConfigFile, "", "", 30, "/config.json: want a JSON object: "},
+	} {
+		dir := t.TempDir()
+		for _, f := range []string{ConfigFile, WeightsFile} {
+			raw, err := os.ReadFile(filepath.Join(golden.Shared(t, "data/block/dflash/a/head"), f))
+			if err != nil {
+				t.Fatal(err)
+			}
+			if f == c.file {
+				was := raw
+				if c.old != "" {
+					raw = bytes.Replace(raw, []byte(c.old), []byte(c.new), 1)
+				}
+				if raw = raw[:len(raw)-max(c.cut, 0)]; c.cut < 0 {
+					raw = raw[:-c.cut-1]
+				}
+				if bytes.Equal(was, raw) {
+					t.Fatalf("%s: %s has no %q", name, f, c.old)
+				}
+			}
+			if err := os.WriteFile(filepath.Join(dir, f), raw, 0o644); err != nil {
+				t.Fatal(err)
+			}
+		}
+		h, err := LoadHead(dir, c.of, head.Default())
+		if err == nil {
+			h.Close()
+		}
+		if err == nil || !strings.Contains(err.Error(), dir+c.want) || strings.Contains(err.Error(), "\n") {
+			t.Errorf("%s: %v, want %q", name, err, c.want)
+		}
+	}
+}

@@ -360,7 +360,7 @@ func (d *Draft) check() error {
 	d.dropBuffers()
 	has := func(name string) bool { _, ok := d.Tensor(name); return ok }
 	if fc := s.Weight(arch.FC, 0); !has(fc) {
-		return fmt.Errorf("%s: no tensor %q: not a draft head in EAGLE's format", d.Dir, fc)
+		return fmt.Errorf("%s: no tensor %q: not a draft head in EAGLE's format", d.weightsPath(), fc)
 	}
 	if has("lm_head.weight") {
 		d.drop("lm_head.weight")
@@ -396,6 +396,9 @@ func (d *Draft) dropBuffers() {
 	d.Tensors = slices.DeleteFunc(d.Tensors, func(t safetensors.Tensor) bool { return strings.HasSuffix(t.Name, "rotary_emb.inv_freq") })
 }
 
+// weightsPath returns the file of the tensors.
+func (d *Draft) weightsPath() string { return filepath.Join(strings.TrimSuffix(d.Dir, d.File), d.File) }
+
 // inventory compares the tensors with those that the configuration says: none may be
 // missing, and none unknown.
 func (d *Draft) inventory(what string) error {
@@ -404,7 +407,7 @@ func (d *Draft) inventory(what string) error {
 	want := make(map[string][]int)
 	for _, t := range s.Tensors() {
 		if !t.Optional && !has(t.Name) {
-			return fmt.Errorf("%s: no tensor %q, want one of shape %v", d.Dir, t.Name, t.Shape())
+			return fmt.Errorf("%s: no tensor %q, want one of shape %v", d.weightsPath(), t.Name, t.Shape())
 		}
 		want[t.Name] = t.Shape()
 	}
@@ -412,9 +415,9 @@ func (d *Draft) inventory(what string) error {
 		shape, ok := want[t.Name]
 		switch {
 		case !ok:
-			return fmt.Errorf("%s: tensor %q is not part of %s with num_hidden_layers = %d and this configuration", d.Dir, t.Name, what, s.Layers)
+			return fmt.Errorf("%s: tensor %q is not part of %s with num_hidden_layers = %d and this configuration", d.weightsPath(), t.Name, what, s.Layers)
 		case !slices.Equal(t.Shape, shape):
-			return fmt.Errorf("%s: tensor %q has shape %v, want %v from the configuration", d.Dir, t.Name, t.Shape, shape)
+			return fmt.Errorf("%s: tensor %q has shape %v, want %v from the configuration", d.weightsPath(), t.Name, t.Shape, shape)
 		}
 		if err := d.checkFloats(&t); err != nil {
 			return err
@@ -428,7 +431,7 @@ var floats = map[string]string{"F32": "float32", "F16": "float16", "BF16": "bflo
 
 func (d *Draft) checkFloats(t *safetensors.Tensor) error {
 	if _, ok := floats[t.DType]; !ok {
-		return fmt.Errorf("%s: tensor %q is %s, want F32, F16, BF16 or F64", d.Dir, t.Name, t.DType)
+		return fmt.Errorf("%s: tensor %q is %s, want F32, F16, BF16 or F64", d.weightsPath(), t.Name, t.DType)
 	}
 	return nil
 }

@@ -18,7 +18,7 @@ func (l *loader) loadBlock(target *Model, set *safetensors.Set) (err error) {
 	}
 	h := &blockHead{}
 	if h.at, err = m.spec.TapsOf(target.spec); err != nil {
-		return fmt.Errorf("%s: %w", set.Name, err)
+		return fmt.Errorf("%s: %w", configOf(set), err)
 	}
 	if own, ok := set.Tensor(m.spec.Weight(arch.LMHead, noLayer)); ok {
 		theirs, err := target.set.Get(target.spec.Weight(target.headRole(), noLayer))

@@ -10,6 +10,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"path/filepath"
 
 	"talf/compute"
 	"talf/internal/mapped"
@@ -244,9 +245,9 @@ func NewDraft(spec *arch.Spec, set *safetensors.Set, target *Model, opt Options)
 	case !spec.Draft:
 		return nil, fmt.Errorf("%s: the specification is not a draft head's", set.Name)
 	case spec.TargetHidden() != t.Hidden:
-		return nil, fmt.Errorf("%s: %s is %d, but the target's hidden_size is %d", set.Name, spec.TargetHiddenKey(), spec.TargetHidden(), t.Hidden)
+		return nil, fmt.Errorf("%s: %s is %d, but the target's hidden_size is %d", configOf(set), spec.TargetHiddenKey(), spec.TargetHidden(), t.Hidden)
 	case spec.Vocab != t.Vocab:
-		return nil, fmt.Errorf("%s: vocab_size is %d, but the target's is %d", set.Name, spec.Vocab, t.Vocab)
+		return nil, fmt.Errorf("%s: vocab_size is %d, but the target's is %d", configOf(set), spec.Vocab, t.Vocab)
 	}
 	if opt.KVBlocks == 0 {
 		opt.KVBlocks = target.blocks.Most() / max(1, target.layout.Full()) // as many positions as the target's longest text
@@ -271,6 +272,14 @@ func NewDraft(spec *arch.Spec, set *safetensors.Set, target *Model, opt Options)
 	}
 	target.tapFor(m.reads())
 	return m, nil
+}
+
+// configOf returns the name of the file that has the sizes of a set's model.
+func configOf(set *safetensors.Set) string {
+	if filepath.Ext(set.Name) != ".safetensors" {
+		return set.Name
+	}
+	return filepath.Join(filepath.Dir(set.Name), "config.json")
 }
 
 func newModel(spec *arch.Spec, set *safetensors.Set, dev compute.Device, opt Options) (*Model, error) {

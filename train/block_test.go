@@ -1,6 +1,7 @@
 package train
 
 import (
+	"bytes"
 	"context"
 	"os"
 	"path/filepath"
@@ -86,8 +87,8 @@ func TestWhatDoesNotFitABlockHeadIsRefused(t *testing.T) {
 		{"block:size=4,taps=0", "talf:path=on", "path=on is for causal block heads"},
 		{"block:size=4,taps=0,causal=on,markov=vanilla,rank=2", "talf:path=on", "path=on is for heads without a Markov head"},
 		{"block:size=2,taps=0", "talf:levels=2", "a block has 1"},
-		{"block:size=4,taps=2", "dflash", "want one before the last"},
-		{"block:size=4", "dflash", "want one before the last"},
+		{"block:size=4,taps=2", "dflash", "want layers before its last"},
+		{"block:size=4", "dflash", "want layers before its last"},
 		{"block:size=4,taps=0,rank=3", "dflash", "rank is of a Markov head"},
 		{"block:size=4,taps=0,shift=on,conv=4", "dflash", "want one family's"},
 		{"block:size=4,taps=0,causal=on,conv=4", "talf:path=on", "path=on is for heads without convolutions"},
@@ -107,6 +108,56 @@ func TestWhatDoesNotFitABlockHeadIsRefused(t *testing.T) {
 	cfg.Network, cfg.Loss, cfg.FCBias = "block:size=4,taps=0", "dflash", true
 	if _, err := Head(context.Background(), cfg, HeadJob{Target: target, Data: mix.Only(set), Out: t.TempDir()}); err == nil || !strings.Contains(err.Error(), "fc has no bias") {
 		t.Errorf("with a bias: %v", err)
+	}
+}
+
+// A head to start from that cannot be read, or is none of the network's, is refused: training must not begin with random
+// weights in its place.
+func TestABlockHeadStartsFromNoOtherHead(t *testing.T) {
+	target := tinyTarget(t, device(t, 1))
+	set := tinyData(t, target, 8, data.None)
+	cfg := tinyConfig()
+	cfg.Steps = 1
+	make := func(loss string) string {
+		if cfg.Loss, cfg.Network = loss, ""; loss == "dflash" {
+			cfg.Network = "block:size=4,taps=0"
+		}
+		c, err := Head(t.Context(), cfg, HeadJob{Target: target, Data: mix.Only(set), Out: t.TempDir()})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return c.Dir
+	}
+	edited := func(dir, name string, edit func([]byte) []byte) string {
+		to := t.TempDir()
+		for _, f := range []string{checkpoints.ConfigFile, checkpoints.WeightsFile} {
+			raw, err := os.ReadFile(filepath.Join(dir, f))
+			if err != nil {
+				t.Fatal(err)
+			}
+			if f == name {
+				raw = edit(raw)
+			}
+			if err := os.WriteFile(filepath.Join(to, f), raw, 0o644); err != nil {
+				t.Fatal(err)
+			}
+		}
+		return to
+	}
+	eagle, block := make("eagle"), make("dflash")
+	for name, c := range map[string]struct{ init, want string }{
+		"no directory":      {filepath.Join(t.TempDir(), "none"), "none: "},
+		"a head of EAGLE's": {eagle, " is of EAGLE-1's or 2's kind, not block:"},
+		"truncated":         {edited(block, checkpoints.WeightsFile, func(b []byte) []byte { return b[:len(b)-8] }), "model.safetensors: tensor "},
+		"no block size": {edited(block, checkpoints.ConfigFile, func(b []byte) []byte {
+			return bytes.Replace(b, []byte(`"block_size"`), []byte(`"block_sighs"`), 1)
+		}), "config.json: block_size is missing"},
+	} {
+		cfg.Loss, cfg.Network = "dflash", "block:size=4,taps=0"
+		_, err := Head(t.Context(), cfg, HeadJob{Target: target, Data: mix.Only(set), Out: t.TempDir(), Init: c.init})
+		if err == nil || !strings.Contains(err.Error(), "initial head: ") || !strings.Contains(err.Error(), c.want) {
+			t.Errorf("%s: %v, want %q", name, err, c.want)
+		}
 	}
 }
 

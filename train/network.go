@@ -26,9 +26,9 @@ type published struct {
 }
 
 // openTapped calls f with the EAGLE-3 or block head that path refers to, in any layout. ok is false if it
-// is another head, or none that can be read.
+// is another head, or if it cannot be read, which err says.
 func openTapped(path string, f func(d *checkpoints.Draft) error) (ok bool, err error) {
-	rerr := checkpoints.Read(path, func(dir string) error {
+	err = checkpoints.Read(path, func(dir string) error {
 		d, err := checkpoints.OpenDraft(dir)
 		if err != nil {
 			return err
@@ -38,13 +38,11 @@ func openTapped(path string, f func(d *checkpoints.Draft) error) (ok bool, err e
 		}
 		return errors.Join(err, d.Close())
 	})
-	if !ok {
-		return false, nil // loading it gives the error
-	}
-	return true, rerr
+	return ok, err
 }
 
-// readTapped returns the EAGLE-3 or block head that path refers to, nil if it refers to another one.
+// readTapped returns the EAGLE-3 or block head that path refers to, nil if it is another one. An error may say that it is
+// no head at all, or only that of EAGLE-1 and 2 which cannot be read in this way.
 func readTapped(path string) (*published, error) {
 	var p published
 	ok, err := openTapped(path, func(d *checkpoints.Draft) (err error) {
@@ -63,10 +61,10 @@ func readTapped(path string) (*published, error) {
 		}
 		return nil
 	})
-	if err != nil {
+	switch {
+	case err != nil:
 		return nil, fmt.Errorf("initial head: %w", err)
-	}
-	if !ok {
+	case !ok:
 		return nil, nil
 	}
 	return &p, nil
@@ -80,10 +78,9 @@ func (h *headTask) network() error {
 	if err != nil {
 		return fmt.Errorf("train: %w", err)
 	}
+	var unread error
 	if h.job.Init != "" {
-		if h.init, err = readTapped(h.job.Init); err != nil {
-			return err
-		}
+		h.init, unread = readTapped(h.job.Init)
 	}
 	if p := h.init; p != nil {
 		h.spec = p.spec
@@ -122,6 +119,13 @@ func (h *headTask) network() error {
 		return fmt.Errorf("train: %w", err)
 	}
 	cfg.Network = net.NetworkOf(h.spec, h.taps)
+	switch {
+	case h.taps == nil || h.job.Init == "": // initFrom reads a head of EAGLE-1 and 2
+	case unread != nil:
+		return unread
+	default:
+		return fmt.Errorf("initial head: %s is of EAGLE-1's or 2's kind, not %s as asked", h.job.Init, cfg.Network)
+	}
 	return h.writable()
 }
 

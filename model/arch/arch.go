@@ -6,8 +6,10 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"maps"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"talf/compute"
@@ -275,12 +277,15 @@ func ParseDraft(name string, raw, gen []byte) (*Spec, error) {
 	if err != nil {
 		return nil, err
 	}
-	if s.Arch != "llama" {
-		return nil, fmt.Errorf("%s: model_type is %.100q, want \"llama\" for a draft head", name, s.Arch)
-	}
 	c, err := newConfig(name, raw)
 	if err != nil {
 		return nil, err
+	}
+	if looksLikeBlock(c) {
+		return nil, fmt.Errorf("%s: architectures is %.100q, want one of %q for a block head", name, c.strings("architectures"), slices.Sorted(maps.Keys(blockClasses)))
+	}
+	if s.Arch != "llama" {
+		return nil, fmt.Errorf("%s: model_type is %.100q, want \"llama\" for a draft head", name, s.Arch)
 	}
 	s.FCBias = c.bool("bias", true)
 	s.DraftVocab = c.int("draft_vocab_size", 0)

@@ -126,7 +126,7 @@ func roundHalfEven(p, q int) int {
 func (b *Block) tapsOf(target *Spec) ([]int, error) {
 	for _, tap := range b.Taps {
 		if tap >= target.Layers {
-			return nil, fmt.Errorf("the head reads the target after its layer %d, want one before the last, %d", tap-1, target.Layers-1)
+			return nil, fmt.Errorf("the head reads the output of the target's layer %d, want layers before its last, %d (target_layer_ids)", tap-1, target.Layers-1)
 		}
 	}
 	return slices.Clone(b.Taps), nil
@@ -151,7 +151,7 @@ func (b *Block) validate(s *Spec) error {
 	}
 	for i, tap := range b.Taps {
 		if tap < 0 || tap > maxLayers || slices.Contains(b.Taps[:i], tap) {
-			return fmt.Errorf("the target is read at boundaries %v, want different numbers from 0 to %d", b.Taps, maxLayers)
+			return fmt.Errorf("target_layer_ids read the target at the inputs of layers %v, want different numbers from 0 to %d", b.Taps, maxLayers)
 		}
 	}
 	switch b.Markov {

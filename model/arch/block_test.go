@@ -182,15 +182,27 @@ func TestBlockConfigurationsSayWhatIsWrong(t *testing.T) {
 		raw  []byte
 		want string
 	}{
-		"no mask":                {blockBase(t, m{"in.mask_token_id": nil}), "mask_token_id is missing, want a token"},
-		"no size":                {blockBase(t, m{"block_size": nil}), "block_size is missing"},
-		"one row":                {blockBase(t, m{"block_size": 1}), "block_size is 1, want"},
-		"sizes that differ":      {blockBase(t, m{"in.block_size": 5}), "block_size is 8, but dflash_config.block_size is 5"},
-		"the last layer":         {blockBase(t, m{"in.target_layer_ids": []int{4}}), "the output of the target's last layer, 4"},
-		"no layers named":        {blockBase(t, m{"in.target_layer_ids": nil, "num_target_layers": nil}), "target_layer_ids is missing"},
-		"another network":        {blockBase(t, m{"model_type": "llama"}), `want "qwen3"`},
-		"Domino":                 {blockBase(t, m{"in.projector_type": "domino"}), `projector_type is "domino", want ["dflash" "dspark"]`},
-		"an unknown Markov head": {blockBase(t, m{"in.markov_rank": 4, "in.markov_head_type": "lstm"}), `markov_head_type is "lstm"`},
+		"no mask":                   {blockBase(t, m{"in.mask_token_id": nil}), "mask_token_id is missing, want a token"},
+		"no size":                   {blockBase(t, m{"block_size": nil}), "block_size is missing"},
+		"one row":                   {blockBase(t, m{"block_size": 1}), "block_size is 1, want"},
+		"sizes that differ":         {blockBase(t, m{"in.block_size": 5}), "block_size is 8, but dflash_config.block_size is 5"},
+		"the last layer":            {blockBase(t, m{"in.target_layer_ids": []int{4}}), "the output of the target's layer 4, want layers before its last, 4 (target_layer_ids, num_target_layers)"},
+		"a layer that is not there": {blockBase(t, m{"in.target_layer_ids": []int{0, 9}}), "the output of the target's layer 9, want layers before its last, 4"},
+		"a layer before the first":  {blockBase(t, m{"in.target_layer_ids": []int{-2}}), "dflash_config.target_layer_ids is [-2], want layers, or -1"},
+		"a layer twice":             {blockBase(t, m{"in.target_layer_ids": []int{2, 2}}), "target_layer_ids read the target at the inputs of layers [3 3], want different"},
+		"no layers":                 {blockBase(t, m{"in.target_layer_ids": []int{}}), "target_layer_ids has 0 entries, want 1 to 256"},
+		"a mask that is no token":   {blockBase(t, m{"in.mask_token_id": 256}), "mask_token_id is 256, want a token below vocab_size, 256"},
+		"a negative mask":           {blockBase(t, m{"in.mask_token_id": -1}), "dflash_config.mask_token_id is -1, want an integer from 0"},
+		"a mask in words":           {blockBase(t, m{"in.mask_token_id": "mask"}), `dflash_config.mask_token_id is "mask", want a number`},
+		"no rows":                   {blockBase(t, m{"block_size": 0}), "block_size is 0, want an integer from 1"},
+		"half a row":                {blockBase(t, m{"block_size": 7.5}), "block_size is 7.5, want an integer"},
+		"too many rows":             {blockBase(t, m{"block_size": 65}), "block_size is 65, want at most 64 rows"},
+		"an unknown class":          {blockBase(t, m{"architectures": []string{"Dash"}}), `architectures is ["Dash"], want one of ["DFlash2DraftModel" "DFlashDraftModel"`},
+		"a Markov head without one": {blockBase(t, m{"in.markov_head_type": "vanilla", "in.markov_rank": -1}), "markov_rank is -1, want an integer from 0"},
+		"no layers named":           {blockBase(t, m{"in.target_layer_ids": nil, "num_target_layers": nil}), "target_layer_ids is missing"},
+		"another network":           {blockBase(t, m{"model_type": "llama"}), `want "qwen3"`},
+		"Domino":                    {blockBase(t, m{"in.projector_type": "domino"}), `projector_type is "domino", want ["dflash" "dspark"]`},
+		"an unknown Markov head":    {blockBase(t, m{"in.markov_rank": 4, "in.markov_head_type": "lstm"}), `markov_head_type is "lstm"`},
 		"confidence without Markov": {
 			blockBase(t, m{"in.enable_confidence_head": true, "in.confidence_head_with_markov": true}), "want a confidence head and a markov_rank",
 		},
@@ -240,7 +252,7 @@ func TestABlockDrafterRefusesATargetWithTooFewLayers(t *testing.T) {
 		t.Errorf("%v, %v", taps, err)
 	}
 	target.Layers = 4
-	if _, err := s.TapsOf(target); err == nil || !strings.Contains(err.Error(), "after its layer 3") {
+	if _, err := s.TapsOf(target); err == nil || !strings.Contains(err.Error(), "the output of the target's layer 3, want layers before its last, 3 (target_layer_ids)") {
 		t.Errorf("4 layers: %v", err)
 	}
 }

@@ -31,6 +31,9 @@ func IsBlock(raw []byte) bool {
 	return known || slices.ContainsFunc(c.Architectures, func(a string) bool { _, known := blockClasses[a]; return known })
 }
 
+// looksLikeBlock reports whether a configuration has what only those of block drafters have, whatever its class.
+func looksLikeBlock(c *config) bool { return c.has("dflash_config") || c.has("block_size") }
+
 // ParseBlock reads the config.json of a block drafter: Qwen 3's keys, and those of the family beside them
 // (deepseek-ai) or in dflash_config (z-lab, SpecForge, JetSpec), or both. In the speculators library's,
 // Qwen 3's keys are in transformer_layer_config.
@@ -194,8 +197,8 @@ func (b *Block) taps(c, in *config, layers int) {
 	default:
 		c.fail("%s is missing, want a list of layers, or %s", outputs, all)
 	}
-	if n > 0 && slices.Contains(b.Taps, n) {
-		c.fail("the head reads the output of the target's last layer, %d, want layers before it", n-1)
+	if n > 0 && len(b.Taps) > 0 && slices.Max(b.Taps) >= n {
+		c.fail("the head reads the output of the target's layer %d, want layers before its last, %d (%s, %s)", slices.Max(b.Taps)-1, n-1, outputs, all)
 	}
 }
 
