@@ -136,13 +136,16 @@ func allBF16(set *safetensors.Set) bool {
 // Load loads the model in dir onto dev. It sets Layers to 0 if the model already has
 // that many layers. The files of a deepened model stay mapped until the process exits.
 func (l *Loading) Load(dir string, dev compute.Device) (*model.Model, error) {
+	set, setErr := safetensors.OpenDir(dir) // first: a GGUF file that is open is read once
 	spec, err := arch.Load(dir)
 	if err != nil {
+		if setErr == nil {
+			err = errors.Join(err, set.Close())
+		}
 		return nil, err
 	}
-	set, err := safetensors.OpenDir(dir)
-	if err != nil {
-		return nil, err
+	if setErr != nil {
+		return nil, setErr
 	}
 	opt := l.Options(set, dev)
 	if l.Layers == spec.Layers {

@@ -117,7 +117,7 @@ func (e *Engine) open(text string) (*method, error) {
 	o := decode.Default()
 	o.Method = spec
 	asks := e.c.Source != nil && (m.Source || m.May) // others are on offer beside those that ask
-	mk, _, err := o.Open(draft.Env{Vocab: e.c.Shape.Vocab, Tokenizer: e.c.Tokenizer.Hash(), Source: asks})
+	mk, _, err := o.Open(draft.Env{Vocab: e.c.Shape.Vocab, Tokenizer: e.c.Tokenizer.Hash, Source: asks})
 	if err != nil {
 		return nil, err
 	}

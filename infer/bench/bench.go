@@ -282,7 +282,7 @@ func (c *Config) options(m *Method, t float64) decode.Options {
 // if it is not known yet.
 func (c *Config) Open(m *Method, t float64, vocab int) (*draft.Maker, error) {
 	opt := c.options(m, t)
-	mk, _, err := opt.Open(draft.Env{Vocab: vocab, Tokenizer: c.Tokenizer, Source: m.Source != nil})
+	mk, _, err := opt.Open(draft.Env{Vocab: vocab, Tokenizer: func() string { return c.Tokenizer }, Source: m.Source != nil})
 	return mk, err
 }
 

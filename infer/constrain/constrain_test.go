@@ -461,7 +461,7 @@ func TestNoNodeOfWhatAutoComparesIsSpentOnWhatCannotCome(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		mk, _, err := draft.Open(spec, draft.Env{Vocab: len(letters), Tokenizer: strings.Repeat("ab", 32)})
+		mk, _, err := draft.Open(spec, draft.Env{Vocab: len(letters), Tokenizer: func() string { return strings.Repeat("ab", 32) }})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -89,7 +89,7 @@ func (d *Decoder) open() (err error) {
 		d.maker, d.source = &draft.Maker{New: c.Drafter, Close: func() error { return nil }}, c.Source
 	} else {
 		var m draft.Method
-		if d.maker, m, err = c.Options.Open(draft.Env{Vocab: c.Target.Spec().Vocab, Tokenizer: c.Tokenizer.Hash(), Source: c.Source != nil}); err != nil {
+		if d.maker, m, err = c.Options.Open(draft.Env{Vocab: c.Target.Spec().Vocab, Tokenizer: c.Tokenizer.Hash, Source: c.Source != nil}); err != nil {
 			return err
 		}
 		if m.Source || m.May {

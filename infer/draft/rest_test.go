@@ -130,7 +130,7 @@ func TestRetrievalDraftsTheMostFrequentContinuations(t *testing.T) {
 		{",N=5", 64, [][]int32{{10, 11}, {20}}},
 		{",hits=2", 64, [][]int32{{10, 11, 12}, {10, 11, 13}}}, // the first two in order
 	} {
-		mk := open(t, "rest:"+file+c.params, draft.Env{Vocab: 50, Tokenizer: storeHash})
+		mk := open(t, "rest:"+file+c.params, draft.Env{Vocab: 50, Tokenizer: func() string { return storeHash }})
 		got := paths(grow(t, mk.New(), []int32{7, 1, 2}, c.nodes, 20))
 		if !slices.EqualFunc(got, c.want, slices.Equal) {
 			t.Errorf("%q with %d nodes: %v, want %v", c.params, c.nodes, got, c.want)
@@ -146,7 +146,7 @@ func TestRetrievalRefusesOtherModelsFiles(t *testing.T) {
 	}{
 		"it needs a datastore":                  {"rest", draft.Env{}},
 		"no such file":                          {"rest:" + file + "x", draft.Env{}},
-		"build it again with this model":        {"rest:" + file, draft.Env{Tokenizer: strings.Repeat("cd", 32)}},
+		"build it again with this model":        {"rest:" + file, draft.Env{Tokenizer: func() string { return strings.Repeat("cd", 32) }}},
 		"a vocabulary of 50, the model's is 49": {"rest:" + file, draft.Env{Vocab: 49}},
 		"N is 0, want 1..1024":                  {"rest:N=0,file=" + file, draft.Env{}},
 		"depth is 0":                            {"rest:depth=0,file=" + file, draft.Env{}},

@@ -49,8 +49,11 @@ func Guard(err *error) (done func()) {
 	}
 }
 
-// Fault returns the error of a recovered panic if it is a fault in a mapped file, otherwise nil.
+// Fault returns the error of a recovered panic if it is a fault in a mapped file, or such an error, otherwise nil.
 func Fault(v any) error {
+	if e, ok := v.(*FaultError); ok {
+		return e
+	}
 	at, ok := v.(interface {
 		runtime.Error
 		Addr() uintptr

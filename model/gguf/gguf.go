@@ -24,6 +24,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"unicode/utf8"
 
 	"talf/internal/limits"
@@ -67,11 +68,43 @@ func Is(path string) bool {
 
 // A File is an open GGUF file with all of its parts. It is safe for concurrent use until Close.
 type File struct {
-	Path  string
+	Path string
+	*contents
+}
+
+// The contents of a file are shared by all who have it open at the same time: a model and its tokenizer ask for them
+// some ten times, and reading a large vocabulary takes a while.
+type contents struct {
 	keys  map[string]value
 	infos []info   // in the order of the files
 	heads [][]byte // what comes before the tensors' data, by file
 	parts []func() error
+
+	vocab func() (*vocab, *reader) // reads it once, and returns what says what is odd or wrong about it
+	is    os.FileInfo              // of the file, before it was opened
+	users int                      // under opened's lock
+}
+
+// opened are the files that are open, by path. Those of several parts are not shared.
+var opened struct {
+	sync.Mutex
+	files map[string]*contents
+}
+
+// share returns the contents of a file that is open and has not changed since, or nil; and what the file is now.
+func share(path string) (*contents, os.FileInfo) {
+	is, err := os.Stat(path)
+	if err != nil {
+		return nil, nil // opening it says why
+	}
+	opened.Lock()
+	defer opened.Unlock()
+	c := opened.files[path]
+	if c == nil || !os.SameFile(c.is, is) || c.is.Size() != is.Size() || !c.is.ModTime().Equal(is.ModTime()) {
+		return nil, is
+	}
+	c.users++
+	return c, is
 }
 
 // An info is an entry of the tensor table.
@@ -88,6 +121,12 @@ type info struct {
 func Open(path string) (f *File, err error) {
 	defer mapped.Guard(&err)()
 	f = &File{Path: path}
+	var is os.FileInfo
+	if f.contents, is = share(path); f.contents != nil {
+		return f, nil
+	}
+	f.contents = &contents{is: is, users: 1}
+	f.vocab = sync.OnceValues((&reader{f: &File{path, f.contents}}).readVocab)
 	defer func() {
 		if err != nil {
 			err = errors.Join(err, f.Close())
@@ -97,16 +136,34 @@ func Open(path string) (f *File, err error) {
 	if err := f.add(path); err != nil {
 		return f, err
 	}
-	return f, f.splits()
+	if err := f.splits(); err != nil || len(f.parts) > 1 || is == nil {
+		return f, err
+	}
+	opened.Lock()
+	defer opened.Unlock()
+	if opened.files == nil {
+		opened.files = make(map[string]*contents)
+	}
+	opened.files[path] = f.contents
+	return f, nil
 }
 
-// Close unmaps the file. Data of its tensors must not be used afterwards.
+// Close unmaps the file if nobody else has it open. Data of its tensors must not be used afterwards.
 func (f *File) Close() error {
+	c := f.contents
+	f.contents = &contents{}
+	opened.Lock()
+	defer opened.Unlock()
+	if c.users--; c.users > 0 {
+		return nil
+	}
+	if opened.files[f.Path] == c {
+		delete(opened.files, f.Path)
+	}
 	var errs []error
-	for _, unmap := range f.parts {
+	for _, unmap := range c.parts {
 		errs = append(errs, unmap())
 	}
-	f.parts, f.infos, f.keys, f.heads = nil, nil, nil, nil
 	return errors.Join(errs...)
 }
 

@@ -1,20 +1,33 @@
 package gguf
 
 import (
+	"encoding/binary"
 	"fmt"
 	"maps"
 	"slices"
 	"strings"
+	"unicode/utf8"
 
 	"talf/internal/hint"
+	"talf/internal/texts"
 )
 
 // A vocab is the vocabulary of a file with its special tokens as llama.cpp finds them.
 type vocab struct {
-	tokens []string // they differ from each other
-	types  []byte   // kinds
+	tokens *texts.Packed // they differ from each other
+	index  texts.Index   // of them
+	types  []byte        // kinds
 	ids    map[string]int
 	ends   []int // the tokens that end a text, that of eos_token_id first
+}
+
+// text returns the text of a token.
+func (v *vocab) text(id int) string { return v.tokens.At(int32(id)) }
+
+// find returns the token of a text.
+func (v *vocab) find(text string) (id int, ok bool) {
+	at, ok := v.index.Find(text)
+	return int(at), ok
 }
 
 // id returns the special token that a key of specialKeys names, -1 for none.
@@ -25,50 +38,68 @@ func (v *vocab) id(key string) int {
 	return -1
 }
 
+// vocab returns the vocabulary, which is read once.
 func (k *reader) vocab() *vocab {
+	v, says := k.f.vocab()
+	k.warnings = append(k.warnings, says.warnings...)
+	if k.err == nil {
+		k.err = says.err
+	}
+	return v
+}
+
+func (k *reader) readVocab() (*vocab, *reader) {
 	n := k.tokenCount()
 	if n == 0 && k.err == nil {
 		k.bad(keyTokens, "the texts of the tokens")
 	}
-	v := &vocab{ids: map[string]int{}}
+	v := &vocab{tokens: texts.Pack(nil), ids: map[string]int{}}
 	if k.err != nil {
-		return v
+		return v, k
 	}
-	at := make(map[string]int, n)
+	list := make([]string, 0, n)
 	unnamed := map[int]string{} // tokens that no text is, and why
-	k.f.keys[keyTokens].texts(func(i int, b []byte) bool {
-		// A text that is not UTF-8 belongs to no byte-level alphabet: it is never produced.
-		s := strings.ToValidUTF8(string(b), "\ufffd")
+	raw := k.f.keys[keyTokens].raw
+	for all := string(raw); len(all) > 0; { // one copy of all
+		end := 8 + int(binary.LittleEndian.Uint64(raw))
+		s := all[8:end]
+		if !utf8.ValidString(s) { // it belongs to no byte-level alphabet: it is never produced
+			s = strings.ToValidUTF8(s, "\ufffd")
+		}
 		if s == "" {
-			unnamed[i] = "is empty"
-		} else {
-			if j, ok := at[s]; ok { // the last one counts, as in llama.cpp's table
-				unnamed[j] = fmt.Sprintf("is %.40q, as token %d is", s, i)
-			}
-			at[s] = i
+			unnamed[len(list)] = "is empty"
 		}
-		v.tokens = append(v.tokens, s)
-		return true
-	})
-	for _, i := range slices.Sorted(maps.Keys(unnamed)) {
-		name := fmt.Sprintf("[TOKEN_%d]", i)
-		for _, ok := at[name]; ok; _, ok = at[name] {
-			name += "]"
-		}
-		v.tokens[i], at[name] = name, i
+		list = append(list, s)
+		all, raw = all[end:], raw[end:]
 	}
+	pack := func() {
+		v.tokens = texts.Pack(list)
+		v.index = texts.NewIndex(v.tokens, func(id int32) bool { return list[id] != "" }, func(id, before int32) { // the last one counts, as in llama.cpp's table
+			unnamed[int(before)] = fmt.Sprintf("is %.40q, as token %d is", list[id], id)
+		})
+	}
+	pack()
 	if len(unnamed) > 0 {
-		i := slices.Min(slices.Collect(maps.Keys(unnamed)))
-		k.warn("key %q: token %d %s: no text becomes it (tokens like it: %d)", keyTokens, i, unnamed[i], len(unnamed))
+		order := slices.Sorted(maps.Keys(unnamed))
+		named := map[string]bool{}
+		for _, i := range order {
+			name := fmt.Sprintf("[TOKEN_%d]", i)
+			for _, ok := v.find(name); ok || named[name]; _, ok = v.find(name) {
+				name += "]"
+			}
+			list[i], named[name] = name, true
+		}
+		k.warn("key %q: token %d %s: no text becomes it (tokens like it: %d)", keyTokens, order[0], unnamed[order[0]], len(unnamed))
+		pack()
 	}
 	v.types = k.tokenTypes(n)
 	for i := range unnamed {
 		v.types[i] = tokenUnused
 	}
 	if k.err == nil {
-		k.special(v, at)
+		k.special(v)
 	}
-	return v
+	return v, k
 }
 
 // warn records what is odd about a file that is read all the same.
@@ -176,9 +207,8 @@ var fims = []struct {
 	{[]string{"fim_sep_token_id"}, []string{"<|file_sep|>"}, true},
 }
 
-// special finds the special tokens, which it makes control tokens, and those that end a text. at has
-// the tokens by their texts.
-func (k *reader) special(v *vocab, at map[string]int) {
+// special finds the special tokens, which it makes control tokens, and those that end a text.
+func (k *reader) special(v *vocab) {
 	for _, s := range specialKeys {
 		if id := k.named(v, s.key); id >= 0 {
 			v.ids[s.key] = id
@@ -192,7 +222,7 @@ func (k *reader) special(v *vocab, at map[string]int) {
 			id = max(id, k.named(v, key))
 		}
 		if id < 0 {
-			if id = first(at, f.texts); id >= 0 {
+			if id = v.first(f.texts); id >= 0 {
 				control(id)
 			}
 		}
@@ -200,9 +230,9 @@ func (k *reader) special(v *vocab, at map[string]int) {
 			ends[id] = true
 		}
 	}
-	has := func(text string) bool { id, ok := at[text]; return ok && ends[id] }
+	has := func(text string) bool { id, ok := v.find(text); return ok && ends[id] }
 	for _, text := range endTexts {
-		if id, ok := at[text]; ok {
+		if id, ok := v.find(text); ok {
 			ends[id] = true
 			control(id)
 		}
@@ -216,11 +246,13 @@ func (k *reader) special(v *vocab, at map[string]int) {
 	}
 	// Some models go on behind tokens that end the texts of others.
 	if has("<|end|>") && (has("<|return|>") && (has("<|call|>") || has("<|calls|>")) || has("<|flush|>") && (has("<|call|>") || has("<|calls|>"))) {
-		delete(ends, at["<|end|>"])
+		id, _ := v.find("<|end|>")
+		delete(ends, id)
 	}
 	if has("</s>") && (has("<|tool_response>") || has("<|plamo:eos|>")) {
-		delete(ends, at["</s>"])
-		v.types[at["</s>"]] = tokenNormal
+		id, _ := v.find("</s>")
+		delete(ends, id)
+		v.types[id] = tokenNormal
 	}
 	for _, id := range append(order, slices.Sorted(maps.Keys(ends))...) {
 		if ends[id] {
@@ -234,10 +266,10 @@ func (k *reader) special(v *vocab, at map[string]int) {
 }
 
 // first returns the lowest token that is one of the texts, -1 if there is none.
-func first(at map[string]int, texts []string) int {
+func (v *vocab) first(texts []string) int {
 	least := -1
 	for _, s := range texts {
-		if id, ok := at[s]; ok && (least < 0 || id < least) {
+		if id, ok := v.find(s); ok && (least < 0 || id < least) {
 			least = id
 		}
 	}
@@ -247,7 +279,7 @@ func first(at map[string]int, texts []string) int {
 // named returns the token that a key names, or else the usual one, or −1.
 func (k *reader) named(v *vocab, key string) int {
 	id := -1
-	if d, ok := usual[k.string("tokenizer.ggml.model")][key]; ok && d < len(v.tokens) && v.types[d] == tokenControl {
+	if d, ok := usual[k.string("tokenizer.ggml.model")][key]; ok && d < v.tokens.Len() && v.types[d] == tokenControl {
 		id = d
 	}
 	key = "tokenizer.ggml." + key
@@ -256,13 +288,13 @@ func (k *reader) named(v *vocab, key string) int {
 	}
 	switch n, ok := k.f.keys[key].int(); {
 	case !ok:
-		k.bad(key, "a token below %d", len(v.tokens))
-	case n < 0 || n >= int64(len(v.tokens)):
+		k.bad(key, "a token below %d", v.tokens.Len())
+	case n < 0 || n >= int64(v.tokens.Len()):
 		instead := "there is none then"
 		if id >= 0 {
-			instead = fmt.Sprintf("%d is taken, %q", id, v.tokens[id])
+			instead = fmt.Sprintf("%d is taken, %q", id, v.text(id))
 		}
-		k.warn("key %q is %v, want a token below %d: %s", key, k.f.keys[key], len(v.tokens), instead)
+		k.warn("key %q is %v, want a token below %d: %s", key, k.f.keys[key], v.tokens.Len(), instead)
 	default:
 		id = int(n)
 	}

@@ -1,9 +1,13 @@
 package gguf_test
 
 import (
+	"bytes"
 	"encoding/json"
+	"errors"
 	"fmt"
+	"io/fs"
 	"math"
+	"os"
 	"slices"
 	"strings"
 	"testing"
@@ -11,8 +15,11 @@ import (
 	"golang.org/x/text/unicode/norm"
 
 	"talf/internal/golden"
+	"talf/internal/limits"
+	"talf/internal/mapped"
 	"talf/internal/zoo"
 	"talf/model/arch"
+	"talf/model/gguf"
 	"talf/model/gguf/gguftest"
 	"talf/text/tokenizer"
 )
@@ -191,6 +198,133 @@ func TestWrongTokenizers(t *testing.T) {
 			}
 			tok.Decode(ids, false)
 		}
+	}
+}
+
+// A tokenizer that was made of a file's tokens is that of the file that a directory would have, with the same hash.
+func TestATokenizerOfAFileIsThatOfItsText(t *testing.T) {
+	paths := map[string]func(t *testing.T) string{
+		"byte-level": func(t *testing.T) string { return gguftest.Tiny(1).Write(t, "x.gguf") },
+		"twice": func(t *testing.T) string {
+			f := gguftest.Tiny(1)
+			f.Get("tokenizer.ggml.tokens").([]string)[265] = "a"
+			return f.Write(t, "x.gguf")
+		},
+		"pieces": func(t *testing.T) string {
+			f := gguftest.Tiny(1)
+			f.ScorePieces()
+			return f.Write(t, "x.gguf")
+		},
+	}
+	for _, name := range []string{zoo.SmolLM2, zoo.Gemma3, zoo.Qwen05} {
+		paths[name] = func(t *testing.T) string { return zoo.Path(t, name) }
+	}
+	texts := []string{"", " ", "a<|eot_id|>b</s>", "  the  cat\n\tsat\x00 on <0x0A> é\u0301 日本語 \U0001f600\xff▁▁x▁", strings.Repeat("the cat sat, on 12345 mats. ", 2000)}
+	for name, path := range paths {
+		t.Run(name, func(t *testing.T) {
+			path := path(t)
+			tok, err := tokenizer.Load(path)
+			if err != nil {
+				t.Fatal(err)
+			}
+			parse := tokenizer.Parse
+			b, _, err := gguf.ReadAs(path, "tokenizer.json", "", limits.TokenizerBytes)
+			if errors.Is(err, fs.ErrNotExist) {
+				parse = tokenizer.ParseSentencePiece
+				b, _, err = gguf.ReadAs(path, "tokenizer.model", "", limits.TokenizerBytes)
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			want, err := parse(b)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if tok.Hash() != want.Hash() || tok.VocabSize() != want.VocabSize() {
+				t.Errorf("hash %s of %d tokens, want %s of %d", tok.Hash(), tok.VocabSize(), want.Hash(), want.VocabSize())
+			}
+			for id := range int32(want.VocabSize()) {
+				a, okA := tok.Token(id)
+				b, okB := want.Token(id)
+				x, okX := tok.Bytes(id)
+				y, okY := want.Bytes(id)
+				back, _ := tok.TokenID(b)
+				if a != b || okA != okB || tok.Special(id) != want.Special(id) || !bytes.Equal(x, y) || okX != okY || back != id {
+					t.Fatalf("token %d is %q of bytes %q, found as %d, want %q of %q", id, a, x, back, b, y)
+				}
+			}
+			for _, text := range texts {
+				if got, want := encode(t, tok, text, false), encode(t, want, text, false); !slices.Equal(got, want) {
+					t.Errorf("%.40q: %v, want %v", text, got, want)
+				}
+			}
+		})
+	}
+}
+
+// What has a file open and what opens it again share its contents, unless the file is another one by then.
+func TestAFileThatIsOpenIsReadOnce(t *testing.T) {
+	one, two := gguftest.Tiny(1), gguftest.Tiny(2)
+	one.Set("talf.x", "one")
+	two.Set("talf.x", "two")
+	path := one.Write(t, "x.gguf")
+	open := func(want string) *gguf.File {
+		t.Helper()
+		f, err := gguf.Open(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := f.Texts("talf.")["talf.x"]; got != want {
+			t.Errorf("the file is %q, want %q", got, want)
+		}
+		return f
+	}
+	shut := func(files ...*gguf.File) {
+		t.Helper()
+		for _, f := range files {
+			if err := f.Close(); err != nil {
+				t.Error(err)
+			}
+		}
+	}
+	a := open("one")
+	b := open("one")
+	if &a.Headers()[0][0] != &b.Headers()[0][0] {
+		t.Error("a file that is open is read again")
+	}
+	if err := os.Rename(two.Write(t, "y.gguf"), path); err != nil {
+		t.Fatal(err)
+	}
+	c := open("two")
+	shut(a)
+	if string(b.Headers()[0][:4]) != "GGUF" || b.Texts("talf.")["talf.x"] != "one" {
+		t.Error("a file that was closed elsewhere is gone")
+	}
+	d := open("two")
+	if &c.Headers()[0][0] != &d.Headers()[0][0] || &b.Headers()[0][0] == &c.Headers()[0][0] {
+		t.Error("the wrong files are shared")
+	}
+	shut(b, c, d)
+	e := open("two")
+	shut(e)
+}
+
+// The hash of a file that is another one by now is not that of the tokenizer.
+func TestTheHashOfAFileThatWasReplaced(t *testing.T) {
+	path := gguftest.Tiny(1).Write(t, "x.gguf")
+	tok, err := tokenizer.Load(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Rename(gguftest.Tiny(2).Write(t, "y.gguf"), path); err != nil {
+		t.Fatal(err)
+	}
+	hash := func() (s string, err error) {
+		defer mapped.Guard(&err)()
+		return tok.Hash(), nil
+	}
+	if s, err := hash(); err == nil || !strings.Contains(err.Error(), path) {
+		t.Errorf("%s, %v, want an error that names the file", s, err)
 	}
 }
 

@@ -12,6 +12,7 @@ import (
 	sugar "github.com/sugarme/tokenizer"
 
 	"talf/internal/limits"
+	"talf/internal/texts"
 )
 
 // addedToken is a token found in the text before the model sees it.
@@ -217,7 +218,8 @@ func (t *Tokenizer) parseAdded(root object, m *limits.Meter) error {
 	if err := root.get("added_tokens", &list); err != nil {
 		return err
 	}
-	tokens := t.model.tokens.list()
+	var tokens []string // set with the first that is not in the vocabulary
+	t.tokens = t.model.tokens
 	t.known = slices.Clone(t.model.known)
 	highest := int64(-1)
 	seen := map[string]bool{}
@@ -243,9 +245,12 @@ func (t *Tokenizer) parseAdded(root object, m *limits.Meter) error {
 			return fmt.Errorf("%s: %q is listed twice", path, tok.Content)
 		}
 		seen[tok.Content] = true
-		want, ok := t.model.vocab.find(tok.Content)
+		want, ok := t.model.find(tok.Content)
+		if !ok && tokens == nil {
+			tokens = t.model.tokens.List()
+		}
 		if !ok {
-			want = int32(max(int64(t.model.vocab.n), highest+1))
+			want = int32(max(int64(t.model.vocab.Len()), highest+1))
 		}
 		if id != int64(want) {
 			return fmt.Errorf("%s: %q has id %d, but its place in the list gives it %d", path, tok.Content, id, want)
@@ -255,21 +260,26 @@ func (t *Tokenizer) parseAdded(root object, m *limits.Meter) error {
 		}
 		highest = max(highest, id)
 		tok.id = want
-		for int64(len(tokens)) <= id {
+		for int64(len(t.known)) <= id {
 			tokens = append(tokens, "")
 			t.known = append(t.known, false)
 		}
-		if t.known[id] && tokens[id] != tok.Content {
-			return fmt.Errorf("%s: %q has id %d, which also belongs to %q", path, tok.Content, id, tokens[id])
+		if !ok {
+			if t.known[id] {
+				return fmt.Errorf("%s: %q has id %d, which also belongs to %q", path, tok.Content, id, tokens[id])
+			}
+			tokens[id], t.known[id] = tok.Content, true
 		}
-		tokens[id], t.known[id] = tok.Content, true
 		t.added[tok.Content] = tok.id
 		t.order = append(t.order, tok)
 	}
-	all := pack(tokens)
-	// Where the model has tokens, these are the same.
-	t.tokens, t.model.tokens, t.model.vocab.of = &all, &all, &all
-	t.special = make([]bool, len(tokens))
+	if tokens != nil {
+		t.tokens = texts.Pack(tokens)
+		// Where the model has tokens, these are the same.
+		t.model.tokens = t.tokens
+		t.model.vocab.Share(t.tokens)
+	}
+	t.special = make([]bool, t.tokens.Len())
 	// If two tokens have the same text, the reference finds the special one.
 	for _, special := range []bool{true, false} {
 		for _, tok := range t.order {

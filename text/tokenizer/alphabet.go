@@ -22,15 +22,15 @@ func byteAlphabet() (out [256]string, back [512]int16) {
 	return out, back
 }
 
-// unmapBytes returns the bytes that a byte-level token stands for, or false if one of
+// unmapBytes appends the bytes that a byte-level token stands for, or nothing and false if one of
 // its characters is not in the alphabet.
-func unmapBytes(tok string) (string, bool) {
-	raw := make([]byte, 0, len(tok))
+func unmapBytes(dst []byte, tok string) ([]byte, bool) {
+	n := len(dst)
 	for _, r := range tok {
 		if int(r) >= len(runeBytes) || runeBytes[r] < 0 {
-			return "", false
+			return dst[:n], false
 		}
-		raw = append(raw, byte(runeBytes[r]))
+		dst = append(dst, byte(runeBytes[r]))
 	}
-	return string(raw), true
+	return dst, true
 }

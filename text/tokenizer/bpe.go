@@ -9,15 +9,16 @@ import (
 	"unicode/utf8"
 
 	"talf/internal/limits"
+	"talf/internal/texts"
 )
 
 // bpe is a byte-pair-encoding model. It is read-only after loading.
 type bpe struct {
-	tokens *packed // id → token as spelt in the file; ids may have gaps
-	vocab  index   // of the known ones
-	known  []bool  // id is in vocab
-	wide   []int32 // id → bytes of a piece that the token usually stands for
-	merges *mergeTable
+	tokens *texts.Packed // id → token as spelt in the file; ids may have gaps
+	vocab  texts.Index   // of the known ones, and maybe of others
+	known  []bool        // text may become id
+	wide   []int32       // id → bytes of a piece that the token usually stands for
+	merges merges
 	ranks  uint32 // greater than every rank
 
 	byteLevel    bool // pieces are raw bytes; the file's alphabet is mapped on loading
@@ -35,7 +36,7 @@ type bpe struct {
 	// The tokens of byte_fallback, or -1.
 	bytes [256]int32
 	// whole finds a piece (raw bytes where byteLevel), for ignore_merges.
-	whole *index
+	whole *texts.Index
 	// A text may be cut before cutMark wherever the preceding rune is a different one,
 	// without changing the encoding, because no merge joins something else to it.
 	// SentencePiece-style vocabularies have U+2581 here. 0: there is no such rune.
@@ -52,7 +53,7 @@ const (
 
 // symbols looks up a character as spelt in the file.
 func (m *bpe) symbols(s string) (id int32, kind int) {
-	if id, ok := m.vocab.find(s); ok {
+	if id, ok := m.find(s); ok {
 		return id, symKnown
 	}
 	if !m.byteFallback {
@@ -71,13 +72,13 @@ func (m *bpe) finish(byteLevel bool) {
 	m.byteLevel = byteLevel
 	for b := range m.bytes {
 		m.bytes[b] = -1
-		if id, ok := m.vocab.find(fmt.Sprintf("<0x%02X>", b)); ok {
+		if id, ok := m.find(fmt.Sprintf("<0x%02X>", b)); ok {
 			m.bytes[b] = id
 		}
 	}
-	m.wide = make([]int32, m.tokens.len())
+	m.wide = make([]int32, m.tokens.Len())
 	for id := range m.wide {
-		switch tok := m.tokens.at(int32(id)); {
+		switch tok := m.tokens.At(int32(id)); {
 		case byteLevel:
 			m.wide[id] = int32(utf8.RuneCountInString(tok))
 		case m.byteFallback && fallbackByte(tok) >= 0:
@@ -93,8 +94,8 @@ func (m *bpe) finish(byteLevel bool) {
 		}
 	} else {
 		m.first = slices.Repeat([]int32{-1}, 1<<16)
-		for id := range int32(m.tokens.len()) {
-			tok := m.tokens.at(id)
+		for id := range int32(m.tokens.Len()) {
+			tok := m.tokens.At(id)
 			if r, w := utf8.DecodeRuneInString(tok); m.known[id] && w > 0 && w == len(tok) && r < 1<<16 {
 				m.first[r] = id
 			}
@@ -103,23 +104,22 @@ func (m *bpe) finish(byteLevel bool) {
 	switch {
 	case !m.ignoreMerges:
 	case byteLevel:
-		list, stands := m.tokens.list(), make([]bool, m.tokens.len())
-		for id, tok := range list {
-			list[id], stands[id] = unmapBytes(tok)
-		}
-		raw := pack(list)
-		whole := newIndex(&raw, func(id int32) bool { return m.known[id] && stands[id] })
+		stands := make([]bool, m.tokens.Len())
+		raw := m.tokens.Map(func(dst []byte, id int32, tok string) []byte {
+			dst, stands[id] = unmapBytes(dst, tok)
+			return dst
+		})
+		whole := texts.NewIndex(raw, func(id int32) bool { return m.known[id] && stands[id] }, nil)
 		m.whole = &whole
 	default:
 		m.whole = &m.vocab
 	}
 }
 
-// setVocab sets the tokens by id; known says which ids have one. These differ from each other.
-func (m *bpe) setVocab(tokens []string, known []bool) {
-	t := pack(tokens)
-	m.tokens, m.known = &t, known
-	m.vocab = newIndex(&t, func(id int32) bool { return known[id] })
+// find returns the token that a text may become; false if there is none.
+func (m *bpe) find(s string) (int32, bool) {
+	id, ok := m.vocab.Find(s)
+	return id, ok && m.known[id]
 }
 
 // fallbackByte returns the byte that a token like <0x0A> stands for, or -1.
@@ -134,17 +134,17 @@ func fallbackByte(tok string) int16 {
 	return int16(b)
 }
 
-// findCut sets cutMark if mark qualifies. Call it with the merges as strings.
-func (m *bpe) findCut(mark rune, merges [][2]string) {
+// findCut sets cutMark if mark qualifies. merges calls its argument with all merges that may join something to a mark.
+func (m *bpe) findCut(mark rune, merges func(yield func(left, right string) bool)) {
 	// Where characters can be dropped, the marks on both sides of one may meet. And the
 	// mark must be a token, because an unknown character could fuse with what precedes
 	// it.
-	if _, ok := m.vocab.find(string(mark)); !ok || m.unk < 0 {
+	if _, ok := m.find(string(mark)); !ok || m.unk < 0 {
 		return
 	}
-	for _, p := range merges {
-		r, _ := utf8.DecodeRuneInString(p[1])
-		l, _ := utf8.DecodeLastRuneInString(p[0])
+	for left, right := range merges {
+		r, _ := utf8.DecodeRuneInString(right)
+		l, _ := utf8.DecodeLastRuneInString(left)
 		if r == mark && l != mark {
 			return
 		}
@@ -344,7 +344,7 @@ func (m *bpe) affixed(s string, first, last bool) string {
 
 func (m *bpe) encodePiece(dst []int32, piece string, sc *scratch) []int32 {
 	if m.ignoreMerges {
-		if id, ok := m.whole.find(piece); ok {
+		if id, ok := m.whole.Find(piece); ok {
 			return append(dst, id)
 		}
 	}

@@ -129,7 +129,7 @@ func (t *Tokenizer) EncodeLiteralOffsets(text string, literal []int, addSpecial 
 	// The vocabulary of the model may hold special tokens, too, and make them of text.
 	for i, id := range ids {
 		if s := spans[i]; t.Special(id) && id != t.model.unk && literals(literal).touch(s) {
-			return nil, nil, fmt.Errorf("%s: the model makes the special token %q of plain text at byte %d", t.file, t.tokens.at(id), s.Start)
+			return nil, nil, fmt.Errorf("%s: the model makes the special token %q of plain text at byte %d", t.file, t.tokens.At(id), s.Start)
 		}
 	}
 	return ids, spans, nil

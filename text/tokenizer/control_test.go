@@ -70,7 +70,7 @@ func TestTextNeverBecomesASpecialToken(t *testing.T) {
 			}
 			for i, id := range ids {
 				if tok.Special(id) && id != tok.model.unk && !ofTemplate(id, spans[i]) {
-					t.Errorf("%q, said at %v, written at %v: %q at %d", text.String(), literal, written, tok.tokens.at(id), spans[i].Start)
+					t.Errorf("%q, said at %v, written at %v: %q at %d", text.String(), literal, written, tok.tokens.At(id), spans[i].Start)
 				}
 			}
 			// The template's own are what they are without the rule: some tokenizers do not

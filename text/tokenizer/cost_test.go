@@ -180,8 +180,8 @@ func corpus(t testing.TB) [][]byte {
 	})
 }
 
-// texts are encoded with every file that loads.
-var texts = []string{
+// inputs are encoded with every file that loads.
+var inputs = []string{
 	strings.Repeat("a", 3000), strings.Repeat("ab ", 1000), strings.Repeat(" \n", 1000) + "x", "Hello,  wörld's <s>\u0301\u0301 \ufdfa中文 12345 a-b <x>",
 	strings.Repeat("\u0301\u0323", 1000), strings.Repeat("\ufdfa", 500), strings.Repeat("1234567", 300), "\xff\xfe" + strings.Repeat("\xe4\xb8", 500),
 }
@@ -192,7 +192,7 @@ func exercise(file []byte) bool {
 	if err != nil {
 		return false
 	}
-	for _, text := range texts {
+	for _, text := range inputs {
 		ids, err := tok.Encode(text, true)
 		if err != nil {
 			continue

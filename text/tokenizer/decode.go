@@ -8,12 +8,13 @@ import (
 	"unicode/utf8"
 
 	"talf/internal/limits"
+	"talf/internal/texts"
 )
 
 // decoding turns ids into text. Everything that depends on only one token is computed
 // on loading: text and fallback have an entry for every id.
 type decoding struct {
-	text     packed
+	text     *texts.Packed
 	fallback []int16 // byte that a byte_fallback token stands for, or -1
 	// head, if not nil, returns the text of a token in first place (Metaspace).
 	head func(id int32) string
@@ -63,7 +64,7 @@ func (st *Stream) push(dst []byte, id int32) []byte {
 	if !t.Known(id) || st.skip && t.special[id] {
 		return dst
 	}
-	text := d.text.at(id)
+	text := d.text.At(id)
 	if st.n == 0 && d.head != nil {
 		text = d.head(id)
 	}
@@ -229,7 +230,7 @@ func (t *Tokenizer) DecodeBytes(ids []int32, skipSpecial bool) []byte {
 	var dst []byte
 	for _, id := range ids {
 		if t.Known(id) && !(skipSpecial && t.special[id]) {
-			dst = append(dst, t.dec.text.at(id)...)
+			dst = append(dst, t.dec.text.At(id)...)
 		}
 	}
 	return dst
@@ -245,7 +246,7 @@ func (t *Tokenizer) Bytes(id int32) ([]byte, bool) {
 	if f := t.dec.fallback; f != nil && f[id] >= 0 {
 		return []byte{byte(f[id])}, true
 	}
-	return append([]byte(t.dec.sep), t.dec.text.at(id)...), true
+	return append([]byte(t.dec.sep), t.dec.text.At(id)...), true
 }
 
 // Text is Bytes without added tokens, special or not: it returns the bytes that a token of the
@@ -254,7 +255,7 @@ func (t *Tokenizer) Text(id int32) ([]byte, bool) {
 	if !t.Known(id) {
 		return nil, false
 	}
-	if at, ok := t.added[t.tokens.at(id)]; ok && at == id {
+	if at, ok := t.added[t.tokens.At(id)]; ok && at == id {
 		return nil, false
 	}
 	return t.Bytes(id)
@@ -324,7 +325,7 @@ func stripText(c rune, start, stop int) tokenStep {
 func (t *Tokenizer) parseDecoder(raw json.RawMessage, m *limits.Meter) error {
 	d := &t.dec
 	if raw == nil {
-		d.text = *t.tokens
+		d.text = t.tokens
 		d.sep = " "
 		return nil
 	}
@@ -342,38 +343,46 @@ func (t *Tokenizer) parseDecoder(raw json.RawMessage, m *limits.Meter) error {
 		return s, nil
 	}
 	if p.bytes {
-		d.fallback = make([]int16, t.tokens.len())
+		d.fallback = make([]int16, t.tokens.Len())
 	}
-	list := t.tokens.list()
-	for id, tok := range list {
+	var failed error
+	d.text = t.tokens.Map(func(dst []byte, id int32, tok string) []byte {
+		if d.raw { // there are no steps
+			dst, ok := unmapBytes(dst, tok)
+			if !ok {
+				dst = append(dst, tok...)
+			}
+			return dst
+		}
 		// Index 1 stands for every token but the first.
 		text, err := apply(tok, 1, m)
-		if err != nil {
-			return fmt.Errorf("token %.100q: %w", tok, err)
+		switch n := len(text); {
+		case failed != nil:
+		case err != nil:
+			failed = fmt.Errorf("token %.100q: %w", tok, err)
+		case n > maxText(tok):
+			failed = fmt.Errorf("decoder: %d bytes of text for token %.100q, expected at most %d", n, tok, maxText(tok))
 		}
-		if n := len(text); n > maxText(tok) {
-			return fmt.Errorf("decoder: %d bytes of text for token %.100q, expected at most %d", n, tok, maxText(tok))
+		if failed != nil {
+			return dst
 		}
 		if p.bytes {
 			d.fallback[id] = fallbackByte(text)
 		}
-		if d.raw {
-			if b, ok := unmapBytes(tok); ok {
-				text = b
-			}
-		}
-		list[id] = text
+		return append(dst, text...)
+	})
+	if failed != nil {
+		return failed
 	}
-	d.text = pack(list)
 	if d.raw && t.model.byteLevel && t.model.whole != nil {
-		t.model.whole.of = &d.text // the same texts, where they are found
+		t.model.whole.Share(d.text) // the same texts, where they are found
 	}
 	if p.first {
 		d.head = func(id int32) string {
-			tok := t.tokens.at(id)
+			tok := t.tokens.At(id)
 			text, err := apply(tok, 0, encodeMeter(len(tok)))
 			if err != nil || len(text) > maxText(tok) {
-				return d.text.at(id) // which is not too long
+				return d.text.At(id) // which is not too long
 			}
 			return text
 		}

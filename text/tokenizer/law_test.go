@@ -271,7 +271,7 @@ func bpeByDefinition(m *bpe, ids []int32) []int32 {
 	for {
 		best, at := noMerge, -1
 		for i := 1; i < len(ids); i++ {
-			if v := m.merges.get(ids[i-1], ids[i]); v < best {
+			if v := m.merge(ids[i-1], ids[i]); v < best {
 				best, at = v, i
 			}
 		}

@@ -3,7 +3,6 @@ package tokenizer
 import (
 	"bytes"
 	"context"
-	"crypto/sha256"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -11,6 +10,8 @@ import (
 	"strings"
 
 	"talf/internal/limits"
+	"talf/internal/texts"
+	"talf/model/gguf"
 )
 
 // maxID bounds token ids, so that a broken file cannot make the loader allocate any
@@ -123,6 +124,15 @@ func (o object) refuse(kind string) error {
 
 // Parse reads the text of a tokenizer.json. It retains b.
 func Parse(b []byte) (*Tokenizer, error) {
+	t, err := parse(b, nil)
+	if err == nil {
+		t.text(b)
+	}
+	return t, err
+}
+
+// parse is Parse without the hash; the vocabulary and the merges are given, or else the text's.
+func parse(b []byte, given *gguf.Vocabulary) (*Tokenizer, error) {
 	root, err := newObject(b, "tokenizer")
 	if err != nil {
 		return nil, err
@@ -130,15 +140,16 @@ func Parse(b []byte) (*Tokenizer, error) {
 	if err := root.only("version", "added_tokens", "normalizer", "pre_tokenizer", "post_processor", "decoder", "model"); err != nil {
 		return nil, err
 	}
-	t := &Tokenizer{file: "tokenizer.json", hash: sha256.Sum256(b), source: func() ([]byte, error) { return b, nil }, bos: -1, eos: -1, pad: -1, added: map[string]int32{}}
+	t := &Tokenizer{file: "tokenizer.json", bos: -1, eos: -1, pad: -1, added: map[string]int32{}}
 	if root.null("model") {
 		return nil, errors.New("tokenizer.model is missing")
 	}
-	m := limits.NewMeter(context.Background(), limits.Budget{
-		Steps: loadFloor + loadSteps*int64(len(b)),
-		Bytes: loadFloor + loadBytes*int64(len(b)),
-	})
-	pairs, err := t.parseModel(root.m["model"])
+	size := int64(len(b))
+	if given != nil {
+		size += int64(given.Tokens.Bytes())
+	}
+	m := limits.NewMeter(context.Background(), limits.Budget{Steps: loadFloor + loadSteps*size, Bytes: loadFloor + loadBytes*size})
+	pairs, err := t.parseModel(root.m["model"], given)
 	if err != nil {
 		return nil, err
 	}
@@ -162,7 +173,13 @@ func Parse(b []byte) (*Tokenizer, error) {
 	t.charged = len(t.norms) > 0 && t.mark == nil || len(t.steps) > 0 && t.scan == nil
 	t.model.finish(byteLevel)
 	if !byteLevel {
-		t.model.findCut('\u2581', pairs)
+		t.model.findCut('\u2581', func(yield func(left, right string) bool) {
+			for _, p := range pairs {
+				if !yield(p[0], p[1]) {
+					return
+				}
+			}
+		})
 	}
 	if err := t.parseAdded(root, m); err != nil {
 		return nil, err
@@ -182,8 +199,8 @@ func Parse(b []byte) (*Tokenizer, error) {
 	return t, nil
 }
 
-// parseModel reads the BPE model and returns its merges.
-func (t *Tokenizer) parseModel(raw json.RawMessage) ([][2]string, error) {
+// parseModel reads the BPE model and returns its merges, unless they are given.
+func (t *Tokenizer) parseModel(raw json.RawMessage, given *gguf.Vocabulary) ([][2]string, error) {
 	o, err := newObject(raw, "model")
 	if err != nil {
 		return nil, err
@@ -200,12 +217,11 @@ func (t *Tokenizer) parseModel(raw json.RawMessage) ([][2]string, error) {
 		return nil, err
 	}
 	m := &bpe{unk: -1}
+	t.model = m
 	var dropout float64
-	var vocab map[string]int32
 	if err := errors.Join(o.get("dropout", &dropout), o.get("continuing_subword_prefix", &m.prefix),
 		o.get("end_of_word_suffix", &m.suffix), o.get("fuse_unk", &m.fuseUnk),
-		o.get("byte_fallback", &m.byteFallback), o.get("ignore_merges", &m.ignoreMerges),
-		o.need("vocab", &vocab)); err != nil {
+		o.get("byte_fallback", &m.byteFallback), o.get("ignore_merges", &m.ignoreMerges)); err != nil {
 		return nil, err
 	}
 	if n := max(len(m.prefix), len(m.suffix)); n > maxAffix {
@@ -213,6 +229,35 @@ func (t *Tokenizer) parseModel(raw json.RawMessage) ([][2]string, error) {
 	}
 	if dropout != 0 {
 		return nil, fmt.Errorf("model.dropout %v is not supported: it makes encoding random", dropout)
+	}
+	if given != nil {
+		return nil, m.take(given)
+	}
+	return m.read(o)
+}
+
+// take sets the vocabulary and the merges to those of a GGUF file, in which all ids have tokens.
+func (m *bpe) take(v *gguf.Vocabulary) error {
+	for id := range int32(v.Tokens.Len()) {
+		if tok := v.Tokens.At(id); len(tok) > maxToken {
+			return fmt.Errorf("model.vocab: token %.100q has %d bytes, expected at most %d", tok, len(tok), maxToken)
+		}
+	}
+	m.tokens, m.vocab, m.known = v.Tokens, v.Index, slices.Repeat([]bool{true}, v.Tokens.Len())
+	table := newMergeTable(len(v.Merges))
+	for rank, ids := range v.Merges {
+		table.put(ids[0], ids[1], uint32(rank), ids[2])
+	}
+	m.merges.made.Store(table)
+	m.ranks = uint32(len(v.Merges))
+	return nil
+}
+
+// read reads the vocabulary and the merges, which it returns.
+func (m *bpe) read(o object) ([][2]string, error) {
+	var vocab map[string]int32
+	if err := o.need("vocab", &vocab); err != nil {
+		return nil, err
 	}
 	if !o.null("unk_token") {
 		var unk string
@@ -243,12 +288,13 @@ func (t *Tokenizer) parseModel(raw json.RawMessage) ([][2]string, error) {
 		}
 		tokens[id], known[id] = tok, true
 	}
-	m.setVocab(tokens, known)
+	m.tokens, m.known = texts.Pack(tokens), known
+	m.vocab = texts.NewIndex(m.tokens, func(id int32) bool { return known[id] }, nil)
 	pairs, err := parseMerges(o)
 	if err != nil {
 		return nil, err
 	}
-	m.merges = newMergeTable(len(pairs))
+	table := newMergeTable(len(pairs))
 	m.ranks = uint32(len(pairs))
 	for rank, p := range pairs {
 		a, okA := vocab[p[0]]
@@ -264,9 +310,9 @@ func (t *Tokenizer) parseModel(raw json.RawMessage) ([][2]string, error) {
 		if !ok {
 			return nil, fmt.Errorf("model.merges[%d]: %q is not in the vocabulary", rank, p[0]+right)
 		}
-		m.merges.put(a, b, uint32(rank), id)
+		table.put(a, b, uint32(rank), id)
 	}
-	t.model = m
+	m.merges.made.Store(table)
 	return pairs, nil
 }
 

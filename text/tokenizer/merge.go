@@ -3,6 +3,9 @@ package tokenizer
 import (
 	"math/bits"
 	"slices"
+	"sync"
+	"sync/atomic"
+	"unsafe"
 
 	"talf/internal/slab"
 )
@@ -62,6 +65,53 @@ func (t *mergeTable) get(a, b int32) uint64 {
 	}
 }
 
+// merges are those of a model: a table, or, of a SentencePiece model until it is worth making one, what the texts of
+// tokens say. A table of 262,144 pieces takes longer to make than everything else that a first token needs.
+type merges struct {
+	made atomic.Pointer[mergeTable]
+	once sync.Once
+	make func() *mergeTable
+	rank []uint32 // of the merge that makes a token; noRank: no merge does, and none joins it
+	done atomic.Int64
+}
+
+const (
+	noRank = ^uint32(0)
+	// tableAt is after how many symbols a table is worth making: looking texts up takes some four times as long.
+	tableAt = 1 << 16
+)
+
+// looked makes the table once many symbols were looked up.
+func (t *merges) looked(symbols int) {
+	if t.made.Load() == nil && t.done.Add(int64(symbols)) > tableAt {
+		t.once.Do(func() { t.made.Store(t.make()) })
+	}
+}
+
+// table returns the table of merges.
+func (m *bpe) table() *mergeTable {
+	m.merges.looked(tableAt + 1)
+	return m.merges.made.Load()
+}
+
+// merge is mergeTable.get of the model's merges.
+func (m *bpe) merge(a, b int32) uint64 {
+	if t := m.merges.made.Load(); t != nil {
+		return t.get(a, b)
+	}
+	rank := m.merges.rank
+	if rank[a] == noRank || rank[b] == noRank {
+		return noMerge
+	}
+	var room [64]byte
+	joint := append(append(room[:0], m.tokens.At(a)...), m.tokens.At(b)...)
+	id, ok := m.vocab.Find(unsafe.String(unsafe.SliceData(joint), len(joint))) // which keeps nothing of it
+	if !ok || rank[id] == noRank {
+		return noMerge
+	}
+	return uint64(rank[id])<<32 | uint64(uint32(id))
+}
+
 // scanMax is the number of symbols up to which repeated scanning for the best
 // merge beats lists by rank, which must be cleared first.
 const scanMax = 256
@@ -73,9 +123,10 @@ func (m *bpe) mergeScan(sc *scratch) []int32 {
 	if len(ids) < 2 {
 		return ids
 	}
+	m.merges.looked(len(ids))
 	val := sc.val[:0]
 	for i := range len(ids) - 1 {
-		val = append(val, m.merges.get(ids[i], ids[i+1]))
+		val = append(val, m.merge(ids[i], ids[i+1]))
 	}
 	sc.val = val
 	for len(val) > 0 {
@@ -94,10 +145,10 @@ func (m *bpe) mergeScan(sc *scratch) []int32 {
 		copy(val[at:], val[at+1:])
 		val = val[:len(val)-1]
 		if at < len(val) {
-			val[at] = m.merges.get(ids[at], ids[at+1])
+			val[at] = m.merge(ids[at], ids[at+1])
 		}
 		if at > 0 {
-			val[at-1] = m.merges.get(ids[at-1], ids[at])
+			val[at-1] = m.merge(ids[at-1], ids[at])
 		}
 	}
 	return ids
@@ -131,7 +182,7 @@ func (m *bpe) mergeBuckets(dst, ids []int32, sc *scratch) []int32 {
 		return dst
 	}
 	q := &sc.merger
-	q.merges, q.ids = m.merges, ids
+	q.merges, q.ids = m.table(), ids
 	q.alive = slab.Zeros(q.alive, len(q.ids)/64+1)
 	q.heads = slab.Zeros(q.heads, int(m.ranks))
 	q.filled = slab.Zeros(q.filled, int(m.ranks)/64+1)
@@ -142,7 +193,7 @@ func (m *bpe) mergeBuckets(dst, ids []int32, sc *scratch) []int32 {
 	for i := len(q.ids) - 1; i >= 0; i-- {
 		q.alive[i/64] |= 1 << (i % 64)
 		if i+1 < len(q.ids) {
-			if v := m.merges.get(q.ids[i], q.ids[i+1]); v != noMerge {
+			if v := q.merges.get(q.ids[i], q.ids[i+1]); v != noMerge {
 				q.add(uint32(v>>32), i)
 			}
 		}

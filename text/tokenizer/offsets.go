@@ -130,7 +130,7 @@ func (e *offsetEncoder) plain(p alignedPiece) error {
 func (e *offsetEncoder) trim(first int) {
 	blank := func(r rune) bool { return r == 'Ġ' || unicode.IsSpace(r) }
 	for i := first; i < len(e.ids); i++ {
-		tok, s := e.t.tokens.at(e.ids[i]), e.spans[i]
+		tok, s := e.t.tokens.At(e.ids[i]), e.spans[i]
 		left := utf8.RuneCountInString(tok[:len(tok)-len(strings.TrimLeftFunc(tok, blank))])
 		right := utf8.RuneCountInString(tok[len(strings.TrimRightFunc(tok, blank)):])
 		// A space inserted by add_prefix_space is not in the text.
@@ -154,7 +154,7 @@ func (e *offsetEncoder) trim(first int) {
 // widths appends the number of bytes of a piece that each of its ids stands for to ws.
 func (m *bpe) widths(ws []int, ids []int32, piece string, sc *scratch) []int {
 	if m.ignoreMerges {
-		if _, ok := m.whole.find(piece); ok {
+		if _, ok := m.whole.Find(piece); ok {
 			return append(ws, len(piece))
 		}
 	}

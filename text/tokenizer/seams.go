@@ -41,24 +41,26 @@ func seamKey(z, a, b, c int32) uint64 {
 }
 
 func (m *bpe) buildSeams() {
-	s := &m.seams
+	s, table := &m.seams, m.table()
 	// At least 16 bits per merge.
-	s.shift = 64 - 3 - uint(bits.Len(uint(len(m.merges.slots)-1)))
+	s.shift = 64 - 3 - uint(bits.Len(uint(len(table.slots)-1)))
 	s.set = make([]uint64, 1<<(64-s.shift)/64)
 	if m.prefix != "" || m.suffix != "" {
 		s.off = true
 		return
 	}
 	var syms []int32
-	for _, slot := range m.merges.slots {
+	for _, slot := range table.slots {
 		if slot.key == 0 {
 			continue
 		}
 		var part [2][]int32
 		for i, id := range [2]int32{int32((slot.key - 1) >> 32), int32(uint32(slot.key - 1))} {
-			text, ok := m.tokens.at(id), true
+			text, ok := m.tokens.At(id), true
 			if m.byteLevel {
-				text, ok = unmapBytes(text)
+				var raw []byte
+				raw, ok = unmapBytes(nil, text)
+				text = string(raw)
 			}
 			// A token that does not stand for its text has other symbols than the text
 			// has.

@@ -2,7 +2,6 @@ package tokenizer
 
 import (
 	"cmp"
-	"crypto/sha256"
 	"errors"
 	"fmt"
 	"math"
@@ -12,6 +11,9 @@ import (
 
 	sugar "github.com/sugarme/tokenizer"
 	"google.golang.org/protobuf/encoding/protowire"
+
+	"talf/internal/texts"
+	"talf/model/gguf"
 )
 
 // Kinds of pieces in a SentencePiece model (sentencepiece_model.proto).
@@ -47,6 +49,10 @@ type spmModel struct {
 	squeeze       bool // remove_extra_whitespaces
 	escape        bool // escape_whitespaces
 	denormalizer  bool
+
+	// The texts of pieces, which differ from each other; nil: they are still to be made.
+	tokens *texts.Packed
+	index  *texts.Index
 }
 
 // ParseSentencePiece reads the bytes of a SentencePiece tokenizer.model of type BPE
@@ -62,7 +68,24 @@ func ParseSentencePiece(b []byte) (*Tokenizer, error) {
 	if err != nil {
 		return nil, fmt.Errorf("SentencePiece model: %w", err)
 	}
-	t.file, t.hash, t.source = "tokenizer.model", sha256.Sum256(b), func() ([]byte, error) { return b, nil }
+	t.text(b)
+	return t, nil
+}
+
+// givenPieces returns the tokenizer of the pieces of a GGUF file.
+func givenPieces(v *gguf.Vocabulary) (*Tokenizer, error) {
+	p := v.Pieces
+	sp := &spmModel{
+		model: 2, byteFallback: p.Bytes, prefix: p.Prefix, escape: true, bos: int32(p.BOS), eos: int32(p.EOS), pad: int32(p.Pad),
+		pieces: make([]spmPiece, len(p.Scores)), tokens: v.Tokens, index: &v.Index,
+	}
+	for id := range sp.pieces {
+		sp.pieces[id] = spmPiece{v.Tokens.At(int32(id)), p.Scores[id], uint64(p.Kinds[id])}
+	}
+	t, err := sp.tokenizer()
+	if err != nil {
+		return nil, fmt.Errorf("SentencePiece model: %w", err)
+	}
 	return t, nil
 }
 
@@ -196,18 +219,16 @@ func (sp *spmModel) tokenizer() (*Tokenizer, error) {
 	}
 	n := len(sp.pieces)
 	m := &bpe{byteFallback: sp.byteFallback, fuseUnk: true, unk: -1}
-	t := &Tokenizer{model: m, bos: -1, eos: -1, pad: -1, added: map[string]int32{}}
-	tokens, normal, err := sp.sort(t, m)
-	if err != nil {
+	t := &Tokenizer{file: "tokenizer.model", model: m, bos: -1, eos: -1, pad: -1, added: map[string]int32{}}
+	if err := sp.sort(t, m); err != nil {
 		return nil, err
 	}
 	// A character alone may be an unknown or a control piece: text must not become it.
-	found := make([]bool, n)
+	m.known = make([]bool, n)
 	for i, p := range sp.pieces {
-		found[i] = p.kind != pieceUnknown && p.kind != pieceControl
+		m.known[i] = p.kind != pieceUnknown && p.kind != pieceControl
 	}
-	m.setVocab(tokens, found)
-	sp.merge(m, normal)
+	sp.merge(m)
 
 	t.tokens, t.known = m.tokens, slices.Repeat([]bool{true}, n)
 	t.special = make([]bool, n)
@@ -239,7 +260,7 @@ func (sp *spmModel) tokenizer() (*Tokenizer, error) {
 	if t.bos >= 0 {
 		t.pre = []int32{t.bos}
 	}
-	sp.decode(&t.dec, tokens)
+	sp.decode(&t.dec)
 	return t, nil
 }
 
@@ -264,32 +285,37 @@ func (sp *spmModel) supported() error {
 	return nil
 }
 
-// sort checks the pieces. The unknown, control and user's pieces go to t and m; the texts of all, and the ids of normal
-// ones by their texts, are returned.
-func (sp *spmModel) sort(t *Tokenizer, m *bpe) (tokens []string, normal map[string]int32, err error) {
-	n := len(sp.pieces)
-	vocab := make(map[string]int32, n)
-	tokens, normal = make([]string, n), make(map[string]int32, n)
+// sort checks the pieces. Their texts, and the unknown, control and user's pieces, go to t and m.
+func (sp *spmModel) sort(t *Tokenizer, m *bpe) error {
+	twice := map[int32]int32{} // pieces whose texts others before them have
+	if sp.tokens == nil {
+		list := make([]string, len(sp.pieces))
+		for i, p := range sp.pieces {
+			list[i] = p.text
+		}
+		sp.tokens = texts.Pack(list)
+		index := texts.NewIndex(sp.tokens, nil, func(id, before int32) { twice[id] = before })
+		sp.index = &index
+	}
+	m.tokens, m.vocab = sp.tokens, *sp.index
 	for i, p := range sp.pieces {
 		id := int32(i)
 		if p.text == "" || len(p.text) > maxPiece || !utf8.ValidString(p.text) {
-			return nil, nil, fmt.Errorf("piece %d: expected 1 to %d bytes of UTF-8", i, maxPiece)
+			return fmt.Errorf("piece %d: expected 1 to %d bytes of UTF-8", i, maxPiece)
 		}
-		if j, ok := vocab[p.text]; ok {
-			return nil, nil, fmt.Errorf("pieces %d and %d are both %q", j, i, p.text)
+		if j, ok := twice[id]; ok {
+			return fmt.Errorf("pieces %d and %d are both %q", j, i, p.text)
 		}
-		vocab[p.text], tokens[i] = id, p.text
 		switch p.kind {
 		case pieceNormal:
 			if math.IsNaN(float64(p.score)) {
-				return nil, nil, fmt.Errorf("piece %d %q: its score is not a number", i, p.text)
+				return fmt.Errorf("piece %d %q: its score is not a number", i, p.text)
 			}
-			normal[p.text] = id
 		case pieceUnused: // nothing merges to it
 		case pieceUnknown, pieceControl, pieceUser:
 			if p.kind == pieceUnknown {
 				if m.unk >= 0 {
-					return nil, nil, fmt.Errorf("pieces %d and %d are both unknown pieces", m.unk, i)
+					return fmt.Errorf("pieces %d and %d are both unknown pieces", m.unk, i)
 				}
 				m.unk = id
 			}
@@ -298,74 +324,114 @@ func (sp *spmModel) sort(t *Tokenizer, m *bpe) (tokens []string, normal map[stri
 			t.added[p.text] = id
 		case pieceByte:
 			if fallbackByte(p.text) < 0 {
-				return nil, nil, fmt.Errorf("piece %d %q is not a byte", i, p.text)
+				return fmt.Errorf("piece %d %q is not a byte", i, p.text)
 			}
 		default:
-			return nil, nil, fmt.Errorf("piece %d %q: piece type %d is not supported", i, p.text, p.kind)
+			return fmt.Errorf("piece %d %q: piece type %d is not supported", i, p.text, p.kind)
 		}
 	}
 	if m.unk < 0 {
-		return nil, nil, errors.New("no unknown piece")
+		return errors.New("no unknown piece")
 	}
 	if sp.byteFallback {
 		for b := range 256 {
-			if _, ok := vocab[fmt.Sprintf("<0x%02X>", b)]; !ok {
-				return nil, nil, fmt.Errorf("trainer_spec.byte_fallback without a piece for byte 0x%02X", b)
+			if _, ok := m.vocab.Find(fmt.Sprintf("<0x%02X>", b)); !ok {
+				return fmt.Errorf("trainer_spec.byte_fallback without a piece for byte 0x%02X", b)
 			}
 		}
 	}
-	return tokens, normal, nil
+	return nil
 }
 
 // merge gives m the merges: two symbols merge if their joint text is a normal piece. The best score comes first, then the
 // leftmost. So the rank of a merge is the rank of its score.
-func (sp *spmModel) merge(m *bpe, normal map[string]int32) {
-	var scores []float32
-	for _, p := range sp.pieces {
+func (sp *spmModel) merge(m *bpe) {
+	order := make([]int32, 0, len(sp.pieces)) // normal pieces, the best first
+	for i, p := range sp.pieces {
 		if p.kind == pieceNormal {
-			scores = append(scores, p.score)
+			order = append(order, int32(i))
 		}
 	}
-	slices.SortFunc(scores, func(a, b float32) int { return cmp.Compare(b, a) })
-	scores = slices.Compact(scores)
-	var pairs [][2]string
-	var ranks []uint32
-	var ids []int32
-	for _, p := range sp.pieces {
-		if p.kind != pieceNormal {
+	slices.SortFunc(order, func(a, b int32) int { return cmp.Compare(sp.pieces[b].score, sp.pieces[a].score) })
+	rank := slices.Repeat([]uint32{noRank}, len(sp.pieces))
+	for i, id := range order {
+		if i > 0 && sp.pieces[id].score < sp.pieces[order[i-1]].score {
+			m.ranks++
+		}
+		rank[id] = m.ranks
+	}
+	m.ranks++
+	m.merges.rank, m.merges.make = rank, m.tabulate
+	m.finish(false)
+	const mark = '\u2581'
+	m.findCut(mark, func(yield func(left, right string) bool) {
+		for id := range rank {
+			s := m.tokens.At(int32(id))
+			for i := strings.Index(s, spaceMark); i >= 0 && rank[id] != noRank; i = after(s, i, spaceMark) {
+				if i > 0 && m.joins(s[:i], s[i:]) && !yield(s[:i], s[i:]) {
+					return
+				}
+			}
+		}
+	})
+}
+
+// after returns where the next sub is in s behind i, −1 if there is none.
+func after(s string, i int, sub string) int {
+	n := strings.Index(s[i+1:], sub)
+	if n < 0 {
+		return n
+	}
+	return i + 1 + n
+}
+
+// joins reports whether there is a merge of two texts, given that one would make a token.
+func (m *bpe) joins(left, right string) bool {
+	l, okL := m.vocab.Find(left)
+	r, okR := m.vocab.Find(right)
+	return okL && okR && m.merges.rank[l] != noRank && m.merges.rank[r] != noRank
+}
+
+// tabulate returns all merges that make tokens with ranks.
+func (m *bpe) tabulate() *mergeTable {
+	rank := m.merges.rank
+	var all [][3]int32
+	for id := range int32(len(rank)) {
+		if rank[id] == noRank {
 			continue
 		}
-		rank, _ := slices.BinarySearchFunc(scores, p.score, func(a, b float32) int { return cmp.Compare(b, a) })
-		for i := range p.text {
-			l, r := p.text[:i], p.text[i:]
-			_, okL := normal[l]
-			_, okR := normal[r]
-			if okL && okR {
-				pairs = append(pairs, [2]string{l, r})
-				ranks = append(ranks, uint32(rank))
-				ids = append(ids, normal[p.text])
+		s := m.tokens.At(id)
+		for i := range s {
+			if l, ok := m.vocab.Find(s[:i]); i > 0 && ok && rank[l] != noRank {
+				if r, ok := m.vocab.Find(s[i:]); ok && rank[r] != noRank {
+					all = append(all, [3]int32{l, r, id})
+				}
 			}
 		}
 	}
-	m.merges = newMergeTable(len(pairs))
-	m.ranks = uint32(len(scores))
-	for i, p := range pairs {
-		m.merges.put(normal[p[0]], normal[p[1]], ranks[i], ids[i])
+	t := newMergeTable(len(all))
+	for _, x := range all {
+		t.put(x[0], x[1], rank[x[2]], x[2])
 	}
-	m.finish(false)
-	m.findCut('\u2581', pairs)
+	return t
 }
 
-// decode gives d the texts of tokens, which it changes.
-func (sp *spmModel) decode(d *decoding, tokens []string) {
-	d.fallback = make([]int16, len(tokens))
-	for id, tok := range tokens {
-		tokens[id], d.fallback[id] = strings.ReplaceAll(tok, spaceMark, " "), -1
+// decode gives d the texts of tokens.
+func (sp *spmModel) decode(d *decoding) {
+	d.fallback = make([]int16, len(sp.pieces))
+	d.text = sp.tokens.Map(func(dst []byte, id int32, tok string) []byte {
+		d.fallback[id] = -1
 		if sp.pieces[id].kind == pieceByte {
 			d.fallback[id] = fallbackByte(tok)
 		}
-	}
-	d.text = pack(tokens)
+		for {
+			before, behind, found := strings.Cut(tok, spaceMark)
+			if dst = append(dst, before...); !found {
+				return dst
+			}
+			dst, tok = append(dst, ' '), behind
+		}
+	})
 	if sp.prefix {
 		d.strip, d.stripN = ' ', 1
 	}

@@ -47,7 +47,7 @@ func (m *Model) Tokenize(piece string) ([]sugar.Token, error) {
 	out := make([]sugar.Token, len(ids))
 	at := 0
 	for i, w := range m.t.model.widths(nil, ids, piece, sc) {
-		out[i] = sugar.NewToken(int(ids[i]), m.t.tokens.at(ids[i]), []int{at, at + w})
+		out[i] = sugar.NewToken(int(ids[i]), m.t.tokens.At(ids[i]), []int{at, at + w})
 		at += w
 	}
 	return out, nil
@@ -61,16 +61,16 @@ func (m *Model) TokenToId(token string) (int, bool) {
 
 // IdToToken returns the token of an id, including added tokens.
 func (m *Model) IdToToken(id int) (string, bool) {
-	if id < 0 || id >= m.t.tokens.len() || !m.t.Known(int32(id)) {
+	if id < 0 || id >= m.t.tokens.Len() || !m.t.Known(int32(id)) {
 		return "", false
 	}
-	return m.t.tokens.at(int32(id)), true
+	return m.t.tokens.At(int32(id)), true
 }
 
 // GetVocab returns a copy of the vocabulary, including added tokens.
 func (m *Model) GetVocab() map[string]int {
-	v := make(map[string]int, m.t.tokens.len())
-	for id, tok := range m.t.tokens.list() {
+	v := make(map[string]int, m.t.tokens.Len())
+	for id, tok := range m.t.tokens.List() {
 		if m.t.Known(int32(id)) {
 			v[tok] = id
 		}
@@ -81,7 +81,7 @@ func (m *Model) GetVocab() map[string]int {
 // GetVocabSize counts the tokens, including added tokens.
 func (m *Model) GetVocabSize() int {
 	n := 0
-	for id := range m.t.tokens.len() {
+	for id := range m.t.tokens.Len() {
 		if m.t.Known(int32(id)) {
 			n++
 		}
@@ -95,7 +95,7 @@ func (m *Model) Save(path string, prefix ...string) error {
 	if len(prefix) > 0 && prefix[0] != "" {
 		name = prefix[0] + "-" + name
 	}
-	text, err := m.t.text()
+	text, err := m.t.written()
 	if err == nil {
 		err = durable.WriteFile(filepath.Join(path, name), text)
 	}
@@ -149,7 +149,7 @@ func (sp *Splitter) PreTokenize(in *sugar.PreTokenizedString) (*sugar.PreTokeniz
 		token := func(n *sugarnorm.NormalizedString, id int32) {
 			s := n.GetNormalized()
 			split = append(split, sugar.SplitIdx{Normalized: n, Tokens: []sugar.Token{
-				sugar.NewToken(int(id), sp.t.tokens.at(id), []int{0, len(s)}),
+				sugar.NewToken(int(id), sp.t.tokens.At(id), []int{0, len(s)}),
 			}})
 		}
 		part := func(start, end int) *sugarnorm.NormalizedString {
@@ -229,7 +229,7 @@ func (p *Template) special(ids []int32) *sugar.Encoding {
 	e := sugar.NewEncoding(make([]int, n), make([]int, n), make([]string, n), make([][]int, n), make([]int, n), make([]int, n), nil)
 	e.Words = make([]int, n)
 	for i, id := range ids {
-		e.Ids[i], e.Tokens[i], e.Offsets[i] = int(id), p.t.tokens.at(id), []int{0, 0}
+		e.Ids[i], e.Tokens[i], e.Offsets[i] = int(id), p.t.tokens.At(id), []int{0, 0}
 		e.SpecialTokenMask[i], e.AttentionMask[i], e.Words[i] = 1, 1, -1
 	}
 	return e

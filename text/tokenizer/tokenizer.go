@@ -23,6 +23,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"os"
 	"path/filepath"
 	"runtime"
 	"slices"
@@ -31,6 +32,8 @@ import (
 
 	"talf/internal/ijson"
 	"talf/internal/limits"
+	"talf/internal/mapped"
+	"talf/internal/texts"
 	"talf/model/gguf"
 )
 
@@ -39,7 +42,7 @@ import (
 type Tokenizer struct {
 	model *bpe
 
-	tokens  *packed // id → token, including added tokens; ids may have gaps
+	tokens  *texts.Packed // id → token, including added tokens; ids may have gaps
 	known   []bool
 	special []bool
 	added   map[string]int32
@@ -67,7 +70,7 @@ type Tokenizer struct {
 	infill        *Infill
 
 	file    string // base name
-	hash    [sha256.Size]byte
+	hash    func() [sha256.Size]byte
 	source  func() ([]byte, error) // the file's text; it may be another one by now, which hash tells
 	scratch pool
 
@@ -85,12 +88,12 @@ func LoadAs(dir, pre string) (*Tokenizer, error) {
 	if pre != "" && !gguf.Is(dir) {
 		return nil, fmt.Errorf("%s: how texts are split (%.40q) can be named for GGUF files alone: tokenizer.json says it", dir, pre)
 	}
-	t, err := loadFile(dir, "tokenizer.json", pre, Parse)
-	if pre != "" && errors.Is(err, fs.ErrNotExist) {
-		return nil, fmt.Errorf("%s: how texts are split (%.40q) can be named for byte-level tokenizers alone", dir, pre)
+	if gguf.Is(dir) {
+		return loadGGUF(dir, pre)
 	}
+	t, err := loadFile(dir, "tokenizer.json", Parse)
 	if errors.Is(err, fs.ErrNotExist) {
-		t, err = loadFile(dir, "tokenizer.model", pre, ParseSentencePiece)
+		t, err = loadFile(dir, "tokenizer.model", ParseSentencePiece)
 		if errors.Is(err, fs.ErrNotExist) {
 			return nil, fmt.Errorf("load tokenizer: neither tokenizer.json nor tokenizer.model in %s", dir)
 		}
@@ -98,50 +101,92 @@ func LoadAs(dir, pre string) (*Tokenizer, error) {
 	if err != nil {
 		return nil, err
 	}
-	path := gguf.Path(dir, "tokenizer_config.json")
-	b, err := gguf.ReadFile(dir, "tokenizer_config.json", limits.ConfigBytes)
-	if errors.Is(err, fs.ErrNotExist) {
-		return t, nil
-	}
-	if err != nil {
-		return nil, fmt.Errorf("load tokenizer: %w", err)
-	}
-	if err := t.name(b); err != nil {
-		return nil, fmt.Errorf("%s: %w", path, err)
-	}
-	return t, nil
+	return t, t.configure(dir)
 }
 
-func loadFile(dir, name, pre string, parse func([]byte) (*Tokenizer, error)) (*Tokenizer, error) {
-	read := func() ([]byte, []string, error) {
-		if gguf.Is(dir) {
-			return gguf.ReadAs(dir, name, pre, limits.TokenizerBytes)
-		}
-		b, err := limits.ReadFile(filepath.Join(dir, name), limits.TokenizerBytes)
-		return b, nil, err
+// configure reads tokenizer_config.json, if there is one.
+func (t *Tokenizer) configure(dir string) error {
+	b, err := gguf.ReadFile(dir, "tokenizer_config.json", limits.ConfigBytes)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
 	}
-	b, warnings, err := read()
+	if err != nil {
+		return fmt.Errorf("load tokenizer: %w", err)
+	}
+	if err := t.name(b); err != nil {
+		return fmt.Errorf("%s: %w", gguf.Path(dir, "tokenizer_config.json"), err)
+	}
+	return nil
+}
+
+func loadFile(dir, name string, parse func([]byte) (*Tokenizer, error)) (*Tokenizer, error) {
+	path := filepath.Join(dir, name)
+	b, err := limits.ReadFile(path, limits.TokenizerBytes)
 	if err != nil {
 		return nil, fmt.Errorf("load tokenizer: %w", err)
 	}
 	t, err := parse(b)
 	if err != nil {
-		return nil, fmt.Errorf("%s: %w", gguf.Path(dir, name), err)
+		return nil, fmt.Errorf("%s: %w", path, err)
+	}
+	// The text of a large vocabulary takes more than all that is made of it.
+	t.source = func() ([]byte, error) { return limits.ReadFile(path, limits.TokenizerBytes) }
+	return t, nil
+}
+
+// loadGGUF makes the tokenizer of a GGUF file without the text of the file that a directory would have, of which nobody
+// may ask the hash.
+func loadGGUF(path, pre string) (*Tokenizer, error) {
+	was, err := os.Stat(path)
+	if err != nil {
+		return nil, fmt.Errorf("load tokenizer: %w", err)
+	}
+	v, warnings, err := gguf.ReadVocabulary(path, pre)
+	if err != nil {
+		return nil, fmt.Errorf("load tokenizer: %w", err)
+	}
+	var t *Tokenizer
+	switch {
+	case v.Pieces == nil:
+		t, err = parse(v.JSON, v)
+	case pre != "":
+		return nil, fmt.Errorf("%s: how texts are split (%.40q) can be named for byte-level tokenizers alone", path, pre)
+	default:
+		t, err = givenPieces(v)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", path, err)
 	}
 	t.warnings = warnings
-	// The text of a large vocabulary takes more than all that is made of it.
-	t.source = func() ([]byte, error) { b, _, err := read(); return b, err }
-	return t, nil
+	t.source = func() ([]byte, error) {
+		b, _, err := gguf.ReadAs(path, t.file, pre, limits.TokenizerBytes)
+		return b, err
+	}
+	t.hash = sync.OnceValue(func() [sha256.Size]byte {
+		b, err := t.source()
+		is, gone := os.Stat(path)
+		if err != nil || gone != nil || !os.SameFile(was, is) || was.Size() != is.Size() || was.ModTime() != is.ModTime() {
+			panic(&mapped.FaultError{Path: path})
+		}
+		return sha256.Sum256(b)
+	})
+	return t, t.configure(path)
+}
+
+// text makes b the text that t was read from.
+func (t *Tokenizer) text(b []byte) {
+	sum := sha256.Sum256(b)
+	t.hash, t.source = func() [sha256.Size]byte { return sum }, func() ([]byte, error) { return b, nil }
 }
 
 // Warnings returns what is odd about the GGUF file that t was read from and was mended or guessed, each a sentence
 // with the file's path.
 func (t *Tokenizer) Warnings() []string { return slices.Clone(t.warnings) }
 
-// text returns the text of the file that the tokenizer was read from.
-func (t *Tokenizer) text() ([]byte, error) {
+// written returns the text of the file that the tokenizer was read from.
+func (t *Tokenizer) written() ([]byte, error) {
 	b, err := t.source()
-	if err == nil && sha256.Sum256(b) != t.hash {
+	if err == nil && sha256.Sum256(b) != t.hash() {
 		err = fmt.Errorf("%s is not what it was when it was loaded", t.file)
 	}
 	return b, err
@@ -362,7 +407,7 @@ func (t *Tokenizer) pieces(dst []piece, p piece, m *limits.Meter) ([]piece, erro
 
 // VocabSize is the number of ids: the highest id plus one. A model's embedding has at
 // least as many rows.
-func (t *Tokenizer) VocabSize() int { return t.tokens.len() }
+func (t *Tokenizer) VocabSize() int { return t.tokens.Len() }
 
 // Known reports whether id has a token.
 func (t *Tokenizer) Known(id int32) bool {
@@ -375,7 +420,7 @@ func (t *Tokenizer) Token(id int32) (string, bool) {
 	if !t.Known(id) {
 		return "", false
 	}
-	return t.tokens.at(id), true
+	return t.tokens.At(id), true
 }
 
 // TokenID returns the id of a token as the vocabulary spells it.
@@ -383,7 +428,7 @@ func (t *Tokenizer) TokenID(token string) (int32, bool) {
 	if id, ok := t.added[token]; ok {
 		return id, true
 	}
-	return t.model.vocab.find(token)
+	return t.model.vocab.Find(token)
 }
 
 // Special reports whether id is a special token: one that decoding can skip.
@@ -405,9 +450,11 @@ func (t *Tokenizer) Added() (before, after []int32) {
 }
 
 // Hash identifies the behaviour of Encode and Decode. It is the hexadecimal SHA-256 of
-// the file that defines the tokenizer.
+// the file that defines the tokenizer. Of a GGUF file it is made when it is first asked for, and panics as a fault in a
+// mapped file does (see mapped.Guard) if the file is no longer what it was.
 func (t *Tokenizer) Hash() string {
-	return hex.EncodeToString(t.hash[:])
+	sum := t.hash()
+	return hex.EncodeToString(sum[:])
 }
 
 // pool keeps the working memory of finished encodings. Unlike a sync.Pool it survives

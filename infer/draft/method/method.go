@@ -23,10 +23,10 @@ type Method struct {
 
 // An Env is what a method may need to know beyond its parameters.
 type Env struct {
-	Vocab       int     // of the target; 0 if it is not known
-	Temperature float64 // at which children are drawn, if they are drawn at random
-	Tokenizer   string  // hash that a file of token ids must carry; empty accepts any
-	Source      bool    // there is a draft model to ask
+	Vocab       int           // of the target; 0 if it is not known
+	Temperature float64       // at which children are drawn, if they are drawn at random
+	Tokenizer   func() string // hash that a file of token ids must carry, asked for where one is opened; nil accepts any
+	Source      bool          // there is a draft model to ask
 }
 
 // A Maker makes the drafters of one specification. What they share, such as a file, is opened

@@ -13,7 +13,11 @@ func OpenStore(path string, e Env) (*datastore.Store, error) {
 	if path == "" {
 		return nil, errors.New("it needs a datastore: give file=FILE, made by talf datastore build")
 	}
-	s, err := datastore.Open(path, e.Tokenizer)
+	tokenizer := ""
+	if e.Tokenizer != nil {
+		tokenizer = e.Tokenizer()
+	}
+	s, err := datastore.Open(path, tokenizer)
 	if err != nil {
 		return nil, FileError{Err: err}
 	}
