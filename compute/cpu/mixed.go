@@ -204,24 +204,50 @@ func (b *mixed) gemm(t *mulTask, w *worker, c []float32, ldc, r0, m, p int) {
 	}
 }
 
+// packDepth is how many k of all rows of a panel are unpacked at once: they stay in the first level of the cache with what they
+// are packed to. It is a multiple of every format's block.
+const packDepth = 512
+
 // packKept packs n outputs of one panel from blocks whose integers it keeps.
 func (t *packTask) packKept(w *worker, panel, n int) {
 	dst, l := t.dst.mixed.panel(panel), t.dst.mixed.layout[panel]
-	q, scales := w.stored(t.in, t.in/8)
-	t.each(panel, n, func(j int, m *compute.Matrix, row int) {
-		m.Block.Integers(q, scales, m.Row(row, 0, t.in))
+	block, size := l.scales()
+	q, scales := w.stored(kern.Panel*packDepth, kern.Panel*packDepth/block*size)
+	for k := 0; k < t.in; k += packDepth {
+		d := min(packDepth, t.in-k)
+		ns := d / block * size
+		q, scales, to := q[:kern.Panel*d], scales[:kern.Panel*ns], dst[l.bytes(k):]
+		clear(q[n*d:])
+		clear(scales[n*ns:])
+		t.each(panel, n, func(j int, m *compute.Matrix, row int) {
+			m.Block.Integers(q[j*d:][:d], scales[j*ns:][:ns], m.Row(row, k, d))
+		})
 		switch l.kept {
 		case compute.KeptQ4_0:
-			kern.PackQ4Row(dst, j, q, scales)
+			kern.PackQ4Rows(to, d, q, scales)
 		case compute.KeptQ4_K:
-			kern.PackQ4KRow(dst, j, q, scales)
+			kern.PackQ4KRows(to, d, q, scales)
 		case compute.KeptQ6_K:
-			kern.PackQ6KRow(dst, j, q, scales)
+			for j := range n {
+				kern.PackQ6KRow(to, j, q[j*d:][:d], scales[j*ns:][:ns])
+			}
 		default:
-			f := l.compact()
-			f.PackRow(dst, j, q, scales[:t.in/f.Block*f.Scales])
+			l.compact().PackRows(to, d, q, scales)
 		}
-	})
+	}
+}
+
+// scales returns the elements of a row that share scales, as kern's formats have them, and the bytes of these.
+func (l layout) scales() (block, size int) {
+	switch l.kept {
+	case compute.KeptQ4_0:
+		return kern.Q8Block, 2
+	case compute.KeptQ4_K:
+		return kern.Q4KBlock, kern.Q4KScales
+	case compute.KeptQ6_K:
+		return kern.Q6KBlock, kern.Q6KScales
+	}
+	return l.compact().Block, l.compact().Scales
 }
 
 // packHalf packs n outputs of one panel of float16, [in][32].

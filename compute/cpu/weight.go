@@ -120,7 +120,7 @@ func (d *Device) Pack(as compute.DType, parts ...compute.Matrix) (compute.Weight
 		return nil, fmt.Errorf("cpu: pack as %v: want F32, BF16, BF16DP, Q8, Q4 or Stored", as)
 	}
 	t := &packTask{dst: w.packed, parts: parts, out: w.out, in: w.in}
-	d.pool.run(context.Background(), t, panels(w.out))
+	d.pool.run(context.Background(), t, t.cut(len(d.pool.workers)))
 	if err := t.ended.Load(); err != nil {
 		return nil, *err
 	}
@@ -129,21 +129,44 @@ func (d *Device) Pack(as compute.DType, parts ...compute.Matrix) (compute.Weight
 
 func panels(n int) int { return (n + kern.Panel - 1) / kern.Panel }
 
-// packTask packs one panel per part.
+// packTask packs panels.
 type packTask struct {
 	dst     packed
 	parts   []compute.Matrix
 	out, in int
+	group   int                   // panels of a part
 	ended   atomic.Pointer[error] // of a part's Done: no more panels are packed
 }
 
+// packBytes is how many bytes are packed before Done is told: what it looks at is in the second level of the cache then, and
+// giving fewer pages back at once takes longer.
+const packBytes = 256 << 10
+
+// cut divides the panels into parts for some workers and returns how many there are.
+func (t *packTask) cut(workers int) int {
+	n, size := panels(t.out), 0
+	for i := range t.parts {
+		size += len(t.parts[i].Data)
+	}
+	t.group = max(1, min(packBytes*n/max(size, 1), n/(4*workers)))
+	return parts(n, t.group)
+}
+
 func (t *packTask) run(w *worker, part int) {
-	const step = 256 // a multiple of every format's block of k
 	if t.ended.Load() != nil {
 		return
 	}
+	from, to := part*t.group, min((part+1)*t.group, panels(t.out))
+	defer t.done(from*kern.Panel, min(to*kern.Panel, t.out))
+	for p := from; p < to; p++ {
+		t.pack(w, p)
+	}
+}
+
+// pack packs a panel.
+func (t *packTask) pack(w *worker, part int) {
+	const step = 256 // a multiple of every format's block of k
 	n := min(kern.Panel, t.out-part*kern.Panel)
-	defer t.done(part*kern.Panel, part*kern.Panel+n)
 	wide, half, q8 := t.panel(part)
 	switch {
 	case t.dst.mixed != nil && t.dst.mixed.layout[part].as == compute.Q4:
@@ -268,23 +291,38 @@ func (t *packTask) inBlocks() bool {
 // exactly, keeps its integers; the others are quantised.
 func (t *packTask) packBlocks(dst []byte, w *worker, panel, n int) {
 	blocks := kern.Q8Blocks(t.in)
-	ints, scales := w.stored(t.in, 2*blocks)
-	x := w.buf(0, t.in)
-	t.each(panel, n, func(j int, m *compute.Matrix, row int) {
-		q, d := ints, scales
+	ints, scales := w.stored(packDepth, 2*packDepth/kern.Q8Block)
+	x := w.buf(0, packDepth)
+	var rounded [kern.Panel]bool // rows of which q8 does not have all blocks
+	var put func(j int, m *compute.Matrix, row, k int)
+	put = func(j int, m *compute.Matrix, row, k int) {
+		depth := min(packDepth, t.in-k)
+		q, d := ints[:depth], scales
 		switch {
 		case m.Type == compute.Q8:
-			q, d = m.Data[row*t.in:][:t.in], m.Scales[row*blocks*2:]
-		case m.Type == compute.Blocks && m.Block.Q8(q, d, m.Row(row, 0, t.in)):
+			q, d = m.Data[row*t.in+k:][:depth], m.Scales[(row*blocks+k/kern.Q8Block)*2:]
+		case m.Type == compute.Blocks && !rounded[j]:
+			if m.Block.Q8(q, d, m.Row(row, k, depth)) {
+				break
+			}
+			rounded[j] = true
+			for before := 0; before < k; before += packDepth {
+				put(j, m, row, before)
+			}
+			fallthrough
 		default:
-			decode(x, m, row, 0)
-			kern.QuantQ8(q, d, x)
+			decode(x[:depth], m, row, k)
+			kern.QuantQ8(q, d, x[:depth])
 		}
-		for b := range blocks {
+		for b := range kern.Q8Blocks(depth) {
 			at := b * kern.Q8Block
-			kern.PackQ8Row(dst[b*kern.Q8BlockLen:][:kern.Q8BlockLen], j, q[at:min(at+kern.Q8Block, t.in)], d[2*b:2*b+2])
+			u := dst[(k/kern.Q8Block+b)*kern.Q8BlockLen:][:kern.Q8BlockLen]
+			kern.PackQ8Row(u, j, q[at:min(at+kern.Q8Block, depth)], d[2*b:2*b+2])
 		}
-	})
+	}
+	for k := 0; k < t.in; k += packDepth { // of all rows: what they are packed to stays in the first level of the cache
+		t.each(panel, n, func(j int, m *compute.Matrix, row int) { put(j, m, row, k) })
+	}
 }
 
 // done reports rows [lo,hi) of the stack as packed to the matrices that have them.

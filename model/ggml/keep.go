@@ -29,24 +29,28 @@ func fifths(q []byte, h uint32) {
 
 func keepQ4_0(q, scales, src []byte) int {
 	nibbles(q, src[2:])
-	return copy(scales, src[:2])
+	scales[0], scales[1] = src[0], src[1]
+	return 2
 }
 
 func keepQ4_1(q, scales, src []byte) int {
 	nibbles(q, src[4:])
-	return copy(scales, src[:4])
+	binary.LittleEndian.PutUint32(scales, binary.LittleEndian.Uint32(src))
+	return 4
 }
 
 func keepQ5_0(q, scales, src []byte) int {
 	nibbles(q, src[6:])
 	fifths(q, binary.LittleEndian.Uint32(src[2:]))
-	return copy(scales, src[:2])
+	scales[0], scales[1] = src[0], src[1]
+	return 2
 }
 
 func keepQ5_1(q, scales, src []byte) int {
 	nibbles(q, src[8:])
 	fifths(q, binary.LittleEndian.Uint32(src[4:]))
-	return copy(scales, src[:4])
+	binary.LittleEndian.PutUint32(scales, binary.LittleEndian.Uint32(src))
+	return 4
 }
 
 func keepMXFP4(q, scales, src []byte) int {
@@ -67,10 +71,13 @@ func sharedK(scales, src []byte) int {
 
 // pairsK sets q to the low four bits of q4k's or q5k's integers.
 func pairsK(q, src []byte) {
+	const low = 0x0f0f0f0f0f0f0f0f
 	for g := 0; g < 8; g += 2 {
-		lo, hi := q[32*g:][:32], q[32*g+32:][:32]
-		for i, b := range src[16*g:][:32] {
-			lo[i], hi[i] = b&15, b>>4
+		lo, hi, b := q[32*g:][:32], q[32*g+32:][:32], src[16*g:][:32]
+		for i := 0; i < 32; i += 8 {
+			v := binary.LittleEndian.Uint64(b[i:])
+			binary.LittleEndian.PutUint64(lo[i:], v&low)
+			binary.LittleEndian.PutUint64(hi[i:], v>>4&low)
 		}
 	}
 }
@@ -81,11 +88,13 @@ func keepQ4_K(q, scales, src []byte) int {
 }
 
 func keepQ5_K(q, scales, src []byte) int {
+	const ones = 0x0101010101010101
 	pairsK(q, src[48:])
-	for g := range 8 {
-		to := q[32*g:][:32]
-		for i, h := range src[16:48] {
-			to[i] |= h >> g & 1 << 4
+	for i := 0; i < 32; i += 8 {
+		h := binary.LittleEndian.Uint64(src[16+i:])
+		for g := range 8 {
+			to := q[32*g+i:][:8]
+			binary.LittleEndian.PutUint64(to, binary.LittleEndian.Uint64(to)|h>>g&ones<<4)
 		}
 	}
 	return sharedK(scales, src)
@@ -102,13 +111,15 @@ func keepIQ4_XS(q, scales, src []byte) int {
 
 // keepQ6_K: a byte of two bits belongs to four elements, 32 apart.
 func keepQ6_K(q, scales, src []byte) int {
+	const low, two = 0x0f0f0f0f0f0f0f0f, 0x0303030303030303
 	for half := range 2 {
 		q, l, h := q[128*half:][:128], src[64*half:][:64], src[128+32*half:][:32]
-		for i, b := range h {
-			q[i] = l[i]&15 | b&3<<4
-			q[32+i] = l[32+i]&15 | b>>2&3<<4
-			q[64+i] = l[i]>>4 | b>>4&3<<4
-			q[96+i] = l[32+i]>>4 | b>>6<<4
+		for i := 0; i < 32; i += 8 {
+			a, b, h := binary.LittleEndian.Uint64(l[i:]), binary.LittleEndian.Uint64(l[32+i:]), binary.LittleEndian.Uint64(h[i:])
+			binary.LittleEndian.PutUint64(q[i:], a&low|h&two<<4)
+			binary.LittleEndian.PutUint64(q[32+i:], b&low|h>>2&two<<4)
+			binary.LittleEndian.PutUint64(q[64+i:], a>>4&low|h>>4&two<<4)
+			binary.LittleEndian.PutUint64(q[96+i:], b>>4&low|h>>6&two<<4)
 		}
 	}
 	copy(scales[:2], src[208:210])

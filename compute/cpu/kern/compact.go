@@ -27,7 +27,7 @@ type Compact struct {
 	Name   string
 	Block  int  // consecutive k that share scales
 	Len    int  // bytes of Block k of a panel's 32 outputs
-	Scales int  // bytes of the scales of Block elements in a row, as PackRow takes them
+	Scales int  // bytes of the scales of Block elements in a row, as PackRows takes them
 	Minima bool // unpacked as q8m
 
 	first, own int       // bytes of shared scales, and of those of Q8Block k
@@ -44,13 +44,17 @@ type Compact struct {
 
 // The compact formats.
 var (
-	Q5_0   = compact(Compact{Name: "Q5_0", own: 2 * Panel, fifth: true, flip: true, whole: (*Funcs).wholeQ50})
-	IQ4NL  = compact(Compact{Name: "IQ4_NL", own: 2 * Panel, values: &levels})
-	Q4_1   = compact(Compact{Name: "Q4_1", own: 4 * Panel, scales: scalesDM, whole: (*Funcs).wholeQ41})
-	Q5_1   = compact(Compact{Name: "Q5_1", own: 4 * Panel, fifth: true, scales: scalesDM})
-	Q5K    = compact(Compact{Name: "Q5_K", shared: 4, first: 4 * Panel, own: 2 * Panel, fifth: true, scales: scalesK})
-	IQ4XS  = compact(Compact{Name: "IQ4_XS", shared: 2, first: 2 * Panel, own: Panel, values: &levels, scales: scalesXS})
-	MXFP4  = compact(Compact{Name: "MXFP4", own: 2 * Panel, values: &fp4, scales: scalesE})
+	Q5_0  = compact(Compact{Name: "Q5_0", own: 2 * Panel, fifth: true, flip: true, whole: (*Funcs).wholeQ50})
+	IQ4NL = compact(Compact{Name: "IQ4_NL", own: 2 * Panel, values: &levels})
+	Q4_1  = compact(Compact{Name: "Q4_1", own: 4 * Panel, scales: scalesDM, whole: (*Funcs).wholeQ41})
+	Q5_1  = compact(Compact{Name: "Q5_1", own: 4 * Panel, fifth: true, scales: scalesDM})
+	Q5K   = compact(Compact{Name: "Q5_K", shared: 4, first: 4 * Panel, own: 2 * Panel, fifth: true, scales: scalesK})
+	IQ4XS = compact(Compact{Name: "IQ4_XS", shared: 2, first: 2 * Panel, own: Panel, values: &levels, scales: scalesXS})
+	MXFP4 = compact(Compact{Name: "MXFP4", own: 2 * Panel, values: &fp4, scales: scalesE})
+	// Of these only the layout is used.
+	q4Layout  = compact(Compact{own: 2 * Panel})
+	q4kLayout = compact(Compact{shared: 4, first: 4 * Panel, own: 2 * Panel})
+
 	levels = [16]int8{-127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113}
 	fp4    = [16]int8{0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12}
 )
@@ -90,56 +94,72 @@ func (f *Compact) part() int {
 // PanelLen returns the bytes of a panel of depth k, a multiple of Block.
 func (f *Compact) PanelLen(k int) int { return k / f.Block * f.Len }
 
-// PackRow writes a row of integers q [len(q)], a multiple of f.Block, as they are in the file, and their
-// scales s [len(q)/f.Block][f.Scales], the shared ones first, as output j of the panel u, which was zero there.
-func (f *Compact) PackRow(u []byte, j int, q, s []byte) {
-	for ; len(q) > 0; u, q, s = u[f.Len:], q[f.Block:], s[f.Scales:] {
-		for i := 0; i < f.shared; i += 2 {
-			copy(u[i*Panel+2*j:][:2], s[i:])
-		}
-		own := s[f.shared:]
-		size := 2 // bytes of a scale of Q8Block k
-		if f.first > 0 {
-			size = 1
-		}
-		for p := range f.Block / Q8Block {
-			to := u[f.first+p*f.part():]
-			for i := 0; i < f.own/Panel; i += size {
-				if f.first > 0 { // all scales of a kind follow each other
-					to[i*Panel+j] = own[i*f.Block/Q8Block+p]
-				} else {
-					copy(to[i*Panel+2*j:][:2], own[i:])
+// PackRows writes rows of integers q [Panel][k], k a multiple of f.Block, as they are in the file, and their scales
+// s [Panel][k/f.Block][f.Scales], the shared ones first, as the panel u. Rows of outputs that there are not are zeros.
+func (f *Compact) PackRows(u []byte, k int, q, s []byte) {
+	scales := len(s) / Panel
+	size, kinds := 2, f.own/Panel/2 // bytes of a scale of Q8Block k, and how many there are
+	if f.first > 0 {
+		size, kinds = 1, f.own/Panel
+	}
+	for at := 0; at < k; at, u, s = at+f.Block, u[f.Len:], s[f.Scales:] {
+		for j := range Panel {
+			row := s[j*scales:][:f.Scales]
+			for i := 0; i < f.shared; i += 2 {
+				u[i*Panel+2*j], u[i*Panel+2*j+1] = row[i], row[i+1]
+			}
+			row = row[f.shared:]
+			for p := range f.Block / Q8Block {
+				to := u[f.first+p*f.part():]
+				for i := range kinds {
+					if size == 1 { // all scales of a kind follow each other
+						to[i*Panel+j] = row[i*f.Block/Q8Block+p]
+					} else {
+						to[2*(i*Panel+j)], to[2*(i*Panel+j)+1] = row[2*i], row[2*i+1]
+					}
 				}
 			}
-			f.packInts(to[f.own:], j, (*[Q8Block]byte)(q[p*Q8Block:]))
+		}
+		for p := range f.Block / Q8Block {
+			f.packInts(u[f.first+p*f.part()+f.own:], k, q[at+p*Q8Block:])
 		}
 	}
 }
 
-// packInts writes the integers of a block of output j, eight at a time: of two groups of four, whose fifth bits lie in
-// the same bytes.
-func (f *Compact) packInts(u []byte, j int, q *[Q8Block]byte) {
+// packInts writes the integers of a block, eight of a row at a time: of two groups of four, whose fifth bits lie in the
+// same bytes. Rows are k apart.
+func (f *Compact) packInts(u []byte, k int, q []byte) {
 	const ones, low = 0x0101010101010101, 0x0f0f0f0f0f0f0f0f
+	for j := range 16 {
+		lo, hi, to := q[j*k:][:Q8Block], q[(16+j)*k:][:Q8Block], u[4*j:][:q4Ints-60]
+		for g := 0; g < Q8Block/4; g += 2 {
+			w := binary.LittleEndian.Uint64(lo[4*g:])&low | binary.LittleEndian.Uint64(hi[4*g:])&low<<4
+			binary.LittleEndian.PutUint32(to[g*64:], uint32(w))
+			binary.LittleEndian.PutUint32(to[(g+1)*64:], uint32(w>>32))
+		}
+	}
+	if !f.fifth {
+		return
+	}
 	flip := uint64(0)
 	if f.flip {
 		flip = ones
 	}
-	lows, shift, turn := u[j%16*4:], j/16*4, j/8
-	for g := 0; g < Q8Block/4; g += 2 {
-		v := binary.LittleEndian.Uint64(q[4*g:])
-		w := v & low << shift
-		or(lows[g*64:], uint32(w))
-		or(lows[(g+1)*64:], uint32(w>>32))
-		if f.fifth {
-			h := v>>4&ones ^ flip
-			or(u[q4Ints+g*16+j%8*4:], uint32(h)<<turn|uint32(h>>32)<<(turn+4))
+	u = u[q4Ints:][:q5Bits]
+	for j := range 8 {
+		var rows [4][]byte
+		for i := range rows {
+			rows[i] = q[(8*i+j)*k:][:Q8Block]
+		}
+		for g := 0; g < Q8Block/4; g += 2 {
+			w := uint32(0)
+			for i, row := range rows {
+				h := binary.LittleEndian.Uint64(row[4*g:])>>4&ones ^ flip
+				w |= uint32(h)<<i | uint32(h>>32)<<(4+i)
+			}
+			binary.LittleEndian.PutUint32(u[16*g+4*j:], w)
 		}
 	}
-}
-
-// or sets the bits of w in the first four bytes of b.
-func or(b []byte, w uint32) {
-	binary.LittleEndian.PutUint32(b, binary.LittleEndian.Uint32(b)|w)
 }
 
 // unpack writes blocks blocks of f.Block k as q8 or q8m.

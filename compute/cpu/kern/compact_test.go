@@ -81,7 +81,7 @@ func randomCompact(r *rand.Rand, f *Compact, k int, any bool) (u []byte, w [Pane
 				}
 			}
 		}
-		f.PackRow(u, j, q, s)
+		packRow(f, u, j, q, s)
 	}
 	return u, w
 }

@@ -32,8 +32,8 @@ func integerFormats() []integerFormat {
 				PackQ8Row(u, j, q[i:i+Q8Block], s[:2])
 			}
 		}, of(Q8Block, func(f *Funcs) product { return f.GemmQ8 })},
-		{"q4", Q8Block, Q4BlockLen, []byte{15, 0}, 2, PackQ4Row, of(Q8Block, func(f *Funcs) product { return f.GemmQ4 })},
-		{"q4k", Q4KBlock, Q4KBlockLen, []byte{15, 0}, Q4KScales, PackQ4KRow, of(Q4KBlock, func(f *Funcs) product { return f.GemmQ4K })},
+		{"q4", Q8Block, Q4BlockLen, []byte{15, 0}, 2, packQ4Row, of(Q8Block, func(f *Funcs) product { return f.GemmQ4 })},
+		{"q4k", Q4KBlock, Q4KBlockLen, []byte{15, 0}, Q4KScales, packQ4KRow, of(Q4KBlock, func(f *Funcs) product { return f.GemmQ4K })},
 		{"q6k", Q6KBlock, Q6KBlockLen, []byte{63, 0}, Q6KScales, PackQ6KRow, of(Q6KBlock, func(f *Funcs) product { return f.GemmQ6K })},
 	}
 	scratch := make([]byte, CompactScratch)
@@ -45,7 +45,7 @@ func integerFormats() []integerFormat {
 		formats = append(formats, integerFormat{
 			m.Name, m.Block, m.Len,
 			[]byte{most, 0},
-			m.Scales, m.PackRow,
+			m.Scales, func(u []byte, j int, q, s []byte) { packRow(m, u, j, q, s) },
 			func(f *Funcs, c []float32, ldc int, a []uint32, ars int, b []byte, rows, k, planes int) {
 				f.GemmCompact(m, c, ldc, a, ars, b, rows, k, planes, scratch)
 			},

@@ -44,38 +44,11 @@ const (
 	q4kPart = 2*Panel + q4Ints // of Q8Block k
 )
 
-// PackQ4Row writes a row of integers q [len(q)], a multiple of Q8Block, and their scales
-// d [len(q)/Q8Block] float16 as output j of the panel u of the q4 format, which was zero there.
-func PackQ4Row(u []byte, j int, q, d []byte) {
-	for ; len(q) > 0; u, q, d = u[Q4BlockLen:], q[Q8Block:], d[2:] {
-		copy(u[2*j:2*j+2], d)
-		packQ4Ints(u[2*Panel:Q4BlockLen], j, q)
-	}
-}
+// PackQ4Rows is Compact.PackRows for the q4 format: k is a multiple of Q8Block, and s [Panel][k/Q8Block] are float16 d.
+func PackQ4Rows(u []byte, k int, q, s []byte) { q4Layout.PackRows(u, k, q, s) }
 
-// PackQ4KRow is PackQ4Row for the q4k format: len(q) is a multiple of Q4KBlock, and s
-// [len(q)/Q4KBlock][Q4KScales].
-func PackQ4KRow(u []byte, j int, q, s []byte) {
-	for ; len(q) > 0; u, q, s = u[Q4KBlockLen:], q[Q4KBlock:], s[Q4KScales:] {
-		copy(u[2*j:2*j+2], s[:2])
-		copy(u[2*(Panel+j):2*(Panel+j)+2], s[2:4])
-		for b := range Q4KBlock / Q8Block {
-			p := u[4*Panel+b*q4kPart:][:q4kPart]
-			p[j], p[Panel+j] = s[4+b], s[4+Q4KBlock/Q8Block+b]
-			packQ4Ints(p[2*Panel:], j, q[b*Q8Block:])
-		}
-	}
-}
-
-// packQ4Ints writes the integers of a block of output j.
-func packQ4Ints(u []byte, j int, q []byte) {
-	to, from := (*[q4Ints]byte)(u), (*[Q8Block]byte)(q)
-	at, shift := j%16*4, j/16*4
-	for g := range Q8Block / 4 {
-		w := to[g*4*16+at:][:4]
-		binary.LittleEndian.PutUint32(w, binary.LittleEndian.Uint32(w)|binary.LittleEndian.Uint32(from[4*g:])<<shift)
-	}
-}
+// PackQ4KRows is PackQ4Rows for the q4k format: k is a multiple of Q4KBlock, and s [Panel][k/Q4KBlock][Q4KScales].
+func PackQ4KRows(u []byte, k int, q, s []byte) { q4kLayout.PackRows(u, k, q, s) }
 
 // q4At returns the integer of output j and element i of a block.
 func q4At(u []byte, j, i int) byte { return u[i/4*4*16+j%16*4+i%4] >> (j / 16 * 4) & 15 }

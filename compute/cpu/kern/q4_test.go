@@ -44,8 +44,8 @@ func randomPanels4(r *rand.Rand, k int, any bool) panels4 {
 				at[4+i] = byte(r.IntN(64))
 			}
 		}
-		PackQ4Row(p.q4, j, q, d)
-		PackQ4KRow(p.q4k, j, q, s)
+		packQ4Row(p.q4, j, q, d)
+		packQ4KRow(p.q4k, j, q, s)
 		for i := range k {
 			p.w4[j] = append(p.w4[j], float64(fromF16(binary.LittleEndian.Uint16(d[i/Q8Block*2:])))*(float64(q[i])-8))
 			at := s[i/Q4KBlock*Q4KScales:]

@@ -41,7 +41,7 @@ const (
 // s [len(q)/Q6KBlock][Q6KScales] as output j of the panel u of the q6k format.
 func PackQ6KRow(u []byte, j int, q, s []byte) {
 	for ; len(q) > 0; u, q, s = u[Q6KBlockLen:], q[Q6KBlock:], s[Q6KScales:] {
-		copy(u[2*j:2*j+2], s[:2])
+		u[2*j], u[2*j+1] = s[0], s[1]
 		for i, sc := range s[2:Q6KScales] {
 			p := q6kPartOf(u, i/2)
 			p[i%2*Panel+j] = sc

@@ -45,8 +45,15 @@ func DequantQ8(dst []float32, q, d []byte, at int) {
 // a panel's block u [Q8BlockLen].
 func PackQ8Row(u []byte, j int, q, d []byte) {
 	b := (*[Q8BlockLen]byte)(u)
-	copy(b[2*j:2*j+2], d)
+	b[2*j], b[2*j+1] = d[0], d[1]
 	to := b[2*Panel+4*j:]
+	if len(q) == Q8Block {
+		from := (*[Q8Block]byte)(q)
+		for g := range Q8Block / 4 {
+			binary.LittleEndian.PutUint32(to[g*4*Panel:], binary.LittleEndian.Uint32(from[4*g:]))
+		}
+		return
+	}
 	for i, x := range q {
 		to[i/4*4*Panel+i%4] = x
 	}
