@@ -6,9 +6,11 @@ import (
 	"fmt"
 	"math"
 	"slices"
+	"sync/atomic"
 
 	"talf/compute"
 	"talf/model/arch"
+	"talf/model/ggml"
 	"talf/model/internal/stored"
 	"talf/model/safetensors"
 )
@@ -231,11 +233,7 @@ func (l *loader) look(t arch.Tensor, as compute.DType) {
 	if l.err != nil || l.dry || m.looked {
 		return
 	}
-	packed := m.opt.DType
-	if packed == compute.Stored && as == compute.Blocks && m.opt.kept[t.Name] == compute.NotKept {
-		packed = compute.Q8
-	}
-	err := m.set.Finite(t.Name, limitOf(t.Cols > 0, packed))
+	err := m.set.Finite(t.Name, l.limit(t, as))
 	if err == nil && as == compute.Q8 {
 		err = m.set.Finite(t.Name+ScaleSuffix, infinite)
 	}
@@ -248,6 +246,41 @@ func (l *loader) look(t arch.Tensor, as compute.DType) {
 	if !m.opt.AllowNonFinite && !m.spec.Draft {
 		l.err = err
 	}
+}
+
+// limit returns the smallest magnitude that the elements of a tensor must not have.
+func (l *loader) limit(t arch.Tensor, as compute.DType) float32 {
+	packed := l.m.opt.DType
+	if packed == compute.Stored && as == compute.Blocks && l.m.opt.kept[t.Name] == compute.NotKept {
+		packed = compute.Q8
+	}
+	return limitOf(t.Cols > 0, packed)
+}
+
+// A passing look at a matrix in blocks is at what has just been packed, which is in a cache then.
+type passing struct{ found atomic.Bool }
+
+// errFound ends packing.
+var errFound = errors.New("a value that no network can compute with")
+
+// inPassing makes the packing of a matrix look at its blocks, or returns nil: then look does. What it finds, look names.
+func (l *loader) inPassing(t arch.Tensor, m *compute.Matrix) *passing {
+	if l.err != nil || l.dry || l.m.looked || m.Type != compute.Blocks {
+		return nil
+	}
+	p, done, limit := &passing{}, m.Done, l.limit(t, m.Type)
+	stored, _ := l.m.set.Describe(t.Name)
+	blocks, data := ggml.Blocks(stored.DType), m.Data
+	m.Done = func(lo, hi int) error {
+		if at, _ := blocks.Find(data[lo:hi], limit); at >= 0 {
+			p.found.Store(true)
+			if !l.m.opt.AllowNonFinite && !l.m.spec.Draft {
+				return errFound
+			}
+		}
+		return done(lo, hi)
+	}
+	return p
 }
 
 // infinite is the limit of weights that are kept in their own precision.

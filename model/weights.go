@@ -1,6 +1,7 @@
 package model
 
 import (
+	"errors"
 	"fmt"
 	"slices"
 	"sync"
@@ -92,8 +93,15 @@ func (l *loader) done() error {
 }
 
 // get returns a stored tensor, which must have the inventory's shape and a
-// floating-point type.
+// floating-point type, and finite values.
 func (l *loader) get(want arch.Tensor) (t safetensors.Tensor, dt compute.DType) {
+	t, dt = l.fetch(want)
+	l.look(want, dt)
+	return t, dt
+}
+
+// fetch is get without a look at the values.
+func (l *loader) fetch(want arch.Tensor) (t safetensors.Tensor, dt compute.DType) {
 	shape := want.Shape()
 	read := l.m.set.Tensor
 	if l.dry && len(shape) == 2 {
@@ -124,21 +132,36 @@ func (l *loader) get(want arch.Tensor) (t safetensors.Tensor, dt compute.DType) 
 	if !slices.Equal(t.Shape, shape) {
 		l.fail("tensor %q has shape %v, want %v from the configuration", t.Name, t.Shape, shape)
 	}
-	l.look(want, dt)
 	return t, dt
 }
 
 // pack stacks matrices of equal width.
 func (l *loader) pack(parts ...arch.Tensor) compute.Weight {
 	var ms []compute.Matrix
-	for _, p := range parts {
-		t, dt := l.get(p)
+	looks := make([]*passing, len(parts))
+	for i, p := range parts {
+		t, dt := l.fetch(p)
 		if l.err != nil {
 			return nil
 		}
-		ms = append(ms, l.rows(&t, dt, 0, p.Rows))
+		m := l.rows(&t, dt, 0, p.Rows)
+		if looks[i] = l.inPassing(p, &m); looks[i] == nil {
+			l.look(p, dt)
+		}
+		ms = append(ms, m)
 	}
 	w := l.matrices(parts[0].Name, ms)
+	for i, at := range looks {
+		if at != nil && at.found.Load() {
+			if errors.Is(l.err, errFound) {
+				l.err = nil
+			}
+			l.look(parts[i], compute.Blocks)
+		}
+		if l.err != nil {
+			return nil
+		}
+	}
 	for _, p := range parts {
 		l.release(p.Name)
 	}
