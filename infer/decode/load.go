@@ -38,23 +38,36 @@ func LoadTokenizer(dir string, m *model.Model) (*tokenizer.Tokenizer, error) {
 // Tokenizer loads the tokenizer of dir, which splits texts as pre names unless it is empty, and tells warn what
 // is odd about it. If ctx ends first, that is the error, and the load goes on unseen in memory alone.
 func Tokenizer(ctx context.Context, dir, pre string, warn func(string)) (*tokenizer.Tokenizer, error) {
-	type result struct {
-		tok *tokenizer.Tokenizer
-		err error
-		bug any
-	}
-	loaded := make(chan result, 1)
+	return readTokenizer(dir, pre).wait(ctx, warn)
+}
+
+// A reading is a tokenizer that is being read.
+type reading <-chan read
+
+type read struct {
+	tok *tokenizer.Tokenizer
+	err error
+	bug any
+}
+
+func readTokenizer(dir, pre string) reading {
+	loaded := make(chan read, 1)
 	go func() {
-		var r result
+		var r read
 		defer func() {
 			r.bug = recover()
 			loaded <- r
 		}()
 		r.tok, r.err = tokenizer.LoadAs(dir, pre)
 	}()
-	var r result
+	return loaded
+}
+
+// wait returns the tokenizer once it is read.
+func (w reading) wait(ctx context.Context, warn func(string)) (*tokenizer.Tokenizer, error) {
+	var r read
 	select {
-	case r = <-loaded:
+	case r = <-w:
 	case <-ctx.Done():
 		return nil, ctx.Err()
 	}
@@ -80,17 +93,6 @@ func CheckTokenizer(dir string, t *tokenizer.Tokenizer, m *model.Model) error {
 
 // GiveBack returns memory to the system that only loading needs: garbage.
 func GiveBack() { debug.FreeOSMemory() }
-
-// CollectEarly lets the collector of garbage run early until the returned function runs, while a model is loaded: copies
-// of matrices whose rows a file has in another order, one at a time, are garbage at once.
-func CollectEarly() (undo func()) {
-	const percent = 10
-	before := debug.SetGCPercent(percent)
-	if 0 <= before && before < percent {
-		debug.SetGCPercent(before)
-	}
-	return func() { debug.SetGCPercent(before) }
-}
 
 // MTPHead stands for the multi-token prediction module in the model's own files where a head's path is
 // wanted. A directory of that name is ./mtp.

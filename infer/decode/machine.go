@@ -97,27 +97,21 @@ func (l *Loader) Model(ctx context.Context, path string, o *Machine) (*model.Mod
 	}, nil
 }
 
-// WithTokenizer is Model with the model's tokenizer. That is read first: reading it takes several times
-// the memory that is kept, which the weights take afterwards.
+// WithTokenizer is Model with the model's tokenizer, which is read at the same time.
 func (l *Loader) WithTokenizer(ctx context.Context, path string, o *Machine) (*model.Model, *tokenizer.Tokenizer, func(), error) {
 	path, err := checkpoints.FindModel(path)
 	if err != nil {
 		return nil, nil, nil, err
 	}
 	began := time.Now()
-	tok, tokErr := Tokenizer(ctx, path, o.Pre, func(why string) { l.Log.Warn(why) })
-	if ctx.Err() != nil {
-		return nil, nil, nil, ctx.Err()
-	}
-	GiveBack()
-	l.Log.Debug("loaded", "what", "tokenizer", "seconds", time.Since(began).Seconds())
-	undo := CollectEarly()
+	tokens := readTokenizer(path, o.Pre)
 	m, closeModel, err := l.Model(ctx, path, o)
-	undo()
 	if err != nil { // which says more than that there is no tokenizer
 		return nil, nil, nil, err
 	}
-	if err = tokErr; err == nil {
+	tok, err := tokens.wait(ctx, func(why string) { l.Log.Warn(why) })
+	l.Log.Debug("loaded", "what", "weights and tokenizer", "seconds", time.Since(began).Seconds())
+	if err == nil {
 		err = CheckTokenizer(path, tok, m)
 	}
 	if err != nil {
