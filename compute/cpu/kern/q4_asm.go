@@ -4,20 +4,34 @@ package kern
 
 import "unsafe"
 
-// chunkQ4 is the blocks of a chunk that groups of rows take turns on: 9 KiB. Shapes may say otherwise.
-const chunkQ4 = 16
+// chunkQ4 is the blocks of a chunk that groups of rows take turns on, at most: 36 KiB, which the second level of a cache
+// holds beside them. Shapes may say otherwise.
+const chunkQ4 = 64
 
 // cutQ4 is newWalk with rows that do not fit one kernel cut as by says. step is the bytes of k elements.
 func cutQ4(kernels []gemmQ8Func, rows, steps, k, step int, by Shape) walk {
-	most := len(kernels) - 1
-	if rows > most {
-		most = min(most, by.Rows)
+	return newWalk(rows, min(len(kernels)-1, by.Rows), 1, steps, max(1, by.Chunk*Q8Block/k), step, 1)
+}
+
+// gemm4Once is gemm4 for rows that one kernel holds: many such calls are short. pace is that of its prefetching.
+func gemm4Once(kernels []gemmQ8Func, c []float32, ldc int, a []uint32, ars int, b []byte, rows, blocks int, acc bool, parts, step, pace int) {
+	if rows == 0 {
+		return
 	}
-	return newWalk(rows, most, 1, steps, max(1, by.Chunk*Q8Block/k), step, 1)
+	_ = c[(rows-1)*ldc+Panel-1]
+	if blocks > 0 {
+		_, _ = a[(rows-1)*ars+blocks*parts*Q8ABlockLen-1], b[blocks*step-1]
+	}
+	kernels[rows](unsafe.SliceData(c), 4*uintptr(ldc), unsafe.SliceData(a), 4*uintptr(ars),
+		unsafe.SliceData(b), blocks, acc, aheadOne, uintptr(pace))
 }
 
 // gemmQ4Asm computes a product with blocks of Q8Block k, each step bytes of a panel, by kernels, by number of rows.
 func gemmQ4Asm(kernels []gemmQ8Func, c []float32, ldc int, a []uint32, ars int, b []byte, rows, blocks int, acc bool, step int, by Shape) {
+	if rows < len(kernels) {
+		gemm4Once(kernels, c, ldc, a, ars, b, rows, blocks, acc, 1, step, step)
+		return
+	}
 	w := cutQ4(kernels, rows, blocks, Q8Block, step, by)
 	gemm4(&w, kernels, c, ldc, a, ars, b, acc, 1, func(t turn) (ahead, pace uintptr) { return w.ahead(&t, 0) })
 }
@@ -38,11 +52,12 @@ func gemmQ6KAsm(kernels []gemmQ8Func, c []float32, ldc int, a []uint32, ars int,
 func gemmKAsm(kernels []gemmQ8Func, c []float32, ldc int, a []uint32, ars int, b []byte, rows, blocks int, acc bool, by Shape, first, part int) {
 	const parts = 8
 	step := uintptr(first + parts*part)
+	if rows < len(kernels) {
+		gemm4Once(kernels, c, ldc, a, ars, b, rows, blocks, acc, parts, int(step), part)
+		return
+	}
 	w := cutQ4(kernels, rows, blocks, parts*Q8Block, int(step), by)
 	gemm4(&w, kernels, c, ldc, a, ars, b, acc, parts, func(t turn) (ahead, pace uintptr) {
-		if w.turns == 1 {
-			return aheadOne, uintptr(part)
-		}
 		ahead, each := w.ahead(&t, 0)
 		pace = (each - uintptr(first)) / parts
 		return ahead + step - each - (uintptr(part) - pace), pace
@@ -51,9 +66,6 @@ func gemmKAsm(kernels []gemmQ8Func, c []float32, ldc int, a []uint32, ars int, b
 
 // gemm4 walks over the blocks, each of which has parts of Q8Block k.
 func gemm4(w *walk, kernels []gemmQ8Func, c []float32, ldc int, a []uint32, ars int, b []byte, acc bool, parts int, ahead func(turn) (ahead, pace uintptr)) {
-	if w.rows == 0 {
-		return
-	}
 	_ = c[(w.rows-1)*ldc+Panel-1]
 	if w.steps > 0 {
 		_, _ = a[(w.rows-1)*ars+w.steps*parts*Q8ABlockLen-1], b[w.steps*w.step-1]

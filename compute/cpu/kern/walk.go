@@ -63,8 +63,9 @@ func newWalk(rows, most, halves, steps, chunk, step, part int) walk {
 		w.most = (rows + w.groups - 1) / w.groups
 		w.turns *= w.groups
 	}
-	if w.turns > 1 {
-		w.chunk = chunk
+	if w.turns > 1 { // chunks of whole parts and of one size: a short one costs as many calls
+		n := max(1, (steps+chunk-1)/chunk)
+		w.chunk = max(1, (steps+n*part-1)/(n*part)) * part
 	}
 	return w
 }
@@ -136,11 +137,12 @@ func aheadOf(next int) uintptr {
 	return aheadOne
 }
 
-// The steps of a chunk, by the type of the weights: 16 or 8 KiB. Shapes may say otherwise.
+// The most steps of a chunk, by the type of the weights: 16 KiB, and of q8 68 KiB, which the second level of a cache
+// holds beside them. Shapes may say otherwise.
 const (
 	chunkF32  = 128
 	chunkBF16 = 256
-	chunkQ8   = 8
+	chunkQ8   = 64
 )
 
 // partK is how many k are a part of a kernel for f32 or bfloat16.
