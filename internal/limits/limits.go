@@ -62,6 +62,8 @@ const (
 	FooterBytes = 16 * MiB
 	// ManifestBytes bounds the list of a set's shards. A million shards take 250 MB.
 	ManifestBytes = 256 * MiB
+	// ResultBytes bounds a file of results that a page is made of. A log of 10,000 answers takes 40 MB.
+	ResultBytes = 512 * MiB
 	// LineBytes bounds one line of a file of records that is held whole, such as a conversation.
 	LineBytes = 64 * MiB
 	// DocumentBytes bounds a file of training text that is one document. It is held whole, and
@@ -176,6 +178,7 @@ var table = []Limit{
 	{"compressed files", "bytes unpacked per byte", UnpackBytes, "bytes", "deflate makes at most 1,032, and no text comes near"},
 	{"recordings", "bytes unpacked per byte", RecordingBytes, "bytes", "most are probabilities, which hardly pack: 1.5"},
 	{"prompts, lines of talf tokenize", "length", PromptBytes, "bytes", "a million tokens take about 5 MB"},
+	{"results given to talf report", "size", ResultBytes, "bytes", "a log of 10,000 answers takes 40 MB"},
 	{"lines of records", "length", LineBytes, "bytes", "a conversation of ten million tokens"},
 	{"a request over HTTP", "body; status 413", RequestBytes, "bytes", "a million token ids take 7 MB"},
 	{"all requests over HTTP", "bodies of those that are read or answered; further ones get status 503", RequestsBytes, "bytes", "what is made of a body takes several times as much"},

@@ -120,6 +120,10 @@ var Rules = []Rule{
 	{"internal/makehead", []string{"data", "infer/...", "internal/stages", "internal/units", "model/...", "preprocess", "train", "train/mix", "text/..."}},
 	{"internal/stages", nil},
 	{"internal/wire", nil},
+	{"internal/report", []string{
+		"checkpoints", "infer", "infer/bench", "infer/bench/heads", "infer/bench/rig", "infer/trace", "internal/cli", "internal/plot", "internal/table", "internal/version",
+		"model/identity", "train",
+	}},
 	{"cmd/talf/...", []string{
 		"checkpoints",
 		"compute/...",
@@ -134,6 +138,7 @@ var Rules = []Rule{
 		"internal/makehead",
 		"internal/plot",
 		"internal/quickstart",
+		"internal/report",
 		"internal/spec",
 		"internal/table",
 		"internal/units",

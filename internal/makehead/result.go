@@ -51,7 +51,9 @@ of up to %d tokens that the head has not seen. At temperature 0 the outputs are 
 	fmt.Fprintf(&b, `  talf generate %[1]s --head %[2]s --prompt 'Once upon a time' --stats
   talf serve %[1]s --head %[2]s
   talf export --head %[2]s --model %[1]s --format %[3]s --out %[4]s
-`, model, r.Head, format, filepath.Join(r.Dir, format))
+
+A page about this run: talf report %[5]s --out report.html
+`, model, r.Head, format, filepath.Join(r.Dir, format), r.Dir)
 	return b.String()
 }
 

@@ -117,7 +117,7 @@ func TestTheTableComparesHeadsWithPlainDecoding(t *testing.T) {
 		"ar            –           1.00       100  1.00                 \n",
 		"salf          talf        3.50       250  2.50 [2.00, 3.00]     0.75 0.50\n",
 		"salf          talf        3.00         0  1.95 [1.90, 2.25]    \n",
-		"24 prompts of up to 96\n", "39 of 40 outputs", "deepened to 100 layers", "Plots: a.png, a.svg\n",
+		"24 prompts of up to 96\n", "39 of 40 outputs", "deepened to 100 layers", "Plots: a.png, a.svg\n", "talf report qs --out",
 		"--model " + filepath.Join("qs", "model") + " --head " + filepath.Join("qs", "talf") + " ",
 	} {
 		if !strings.Contains(text, want) {

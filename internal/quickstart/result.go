@@ -40,6 +40,8 @@ cost of a larger one, not a larger model. salf chooses the tree by measured cost
 	fmt.Fprintf(&b, `
 Plots: %[1]s
 
+A page about this run: talf report %[4]s --out report.html
+
 Next, with the binary of go build ./cmd/talf and a model of your own (a directory in
 Hugging Face layout):
 
@@ -56,7 +58,7 @@ Or serve it with the head that was just trained, and ask it from another termina
 
   talf serve --model %[2]s --head %[3]s
   curl http://127.0.0.1:8080/v1/completions -H 'Content-Type: application/json' -d '{"prompt": "Once upon a time", "max_tokens": 40, "temperature": 0}'
-`, strings.Join(r.Plots, ", "), filepath.Join(r.dir, "model"), filepath.Join(r.dir, "talf"))
+`, strings.Join(r.Plots, ", "), filepath.Join(r.dir, "model"), filepath.Join(r.dir, "talf"), r.dir)
 	return b.String()
 }
 

@@ -1,4 +1,4 @@
-// Package report tests the page of lab report in a browser.
+// Package report tests the page of talf report in a browser.
 package report
 
 import (
@@ -16,7 +16,7 @@ import (
 	"talf/tools/chrome"
 )
 
-var results = flag.String("runs", "../../lab/report/testdata/run", "results to make a page of")
+var results = flag.String("runs", "../../internal/report/testdata/run", "results to make a page of")
 
 // file is the page that all tests open.
 var file string

@@ -170,7 +170,7 @@ func TestHeadOfARunThatIsKilled(t *testing.T) {
 	if again := talftest.OK(t, "", run("killed")...); again != text {
 		t.Errorf("a run that has ended says %q, then %q", text, again)
 	}
-	for _, want := range []string{"τ̂", "  talf serve " + model} {
+	for _, want := range []string{"τ̂", "  talf serve " + model, "talf report"} {
 		if !strings.Contains(text, want) {
 			t.Errorf("no %q in\n%s", want, text)
 		}
@@ -178,6 +178,11 @@ func TestHeadOfARunThatIsKilled(t *testing.T) {
 	talftest.OK(t, "", run("whole")...)
 	if weightsIn(t, filepath.Join(dir, "whole")) != weightsIn(t, filepath.Join(dir, "killed")) {
 		t.Error("another head than that of a run that was not killed")
+	}
+	page := filepath.Join(dir, "report.html")
+	talftest.OK(t, "", "report", filepath.Join(dir, "whole"), "--out", page)
+	if b, err := os.ReadFile(page); err != nil || !strings.Contains(string(b), "auto, head") {
+		t.Errorf("no comparison in the page: %v", err)
 	}
 }
 

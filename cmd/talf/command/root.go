@@ -147,6 +147,7 @@ var commands = []func(*app) *cobra.Command{
 	newEval,
 	newExport,
 	newImport,
+	newReport,
 	newInspect,
 	newDoctor,
 	newVersion,

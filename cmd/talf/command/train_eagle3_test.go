@@ -2,6 +2,7 @@ package command
 
 import (
 	"encoding/json"
+	"os"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -34,6 +35,11 @@ func TestAnEAGLE3HeadFromTextToAnswers(t *testing.T) {
 	}
 	if len(runs) != 2 || len(runs[0].Rows) != 5 || runs[1].Rows[1].Eval == nil || runs[1].Rows[1].Eval.Levels[0].Covered == 0 {
 		t.Errorf("metrics: %+v", runs)
+	}
+	page := filepath.Join(dir, "runs.html")
+	talftest.OK(t, "", "report", "first="+out, "second="+more, "--out", page)
+	if html, err := os.ReadFile(page); err != nil || !strings.Contains(string(html), "first") || !strings.Contains(string(html), "eagle3:steps=3") {
+		t.Errorf("report of %d bytes, %v: want the runs and their losses", len(html), err)
 	}
 	prompt := []string{"generate", "--model", w.Model, "--prompt", "Once upon", "--max-tokens", "12"}
 	want := talftest.OK(t, "", append(prompt, "--method", "ar")...)

@@ -13,16 +13,11 @@ import (
 
 	"talf/infer/bench"
 	"talf/infer/trace"
-	"talf/internal/limits"
 	"talf/internal/plot"
 	"talf/internal/stats"
 	"talf/internal/table"
 	"talf/internal/version"
-	"talf/lab/micro"
 )
-
-// mostResults bounds a file of results. A log of 10,000 answers takes 40 MB.
-const mostResults = 512 * limits.MiB
 
 // MostBytes bounds a page.
 const MostBytes = 2 << 20
@@ -120,7 +115,7 @@ func Write(w io.Writer, runs []*Run) error {
 
 func newPage(runs []*Run, d detail) *page {
 	css := strings.TrimSpace(style)
-	p := &page{Title: "lab report", Version: version.Read().String()}
+	p := &page{Title: "talf report", Version: version.Read().String()}
 	var names []string
 	for i, r := range runs {
 		p.Runs = append(p.Runs, runView{i, fmt.Sprintf("c%d", i%colours), r.Name})
@@ -134,7 +129,7 @@ func newPage(runs []*Run, d detail) *page {
 	p.Style = template.CSS("\n" + css + "\n")
 	sum := sha256.Sum256([]byte(p.Style))
 	p.Policy = "default-src 'none'; style-src 'sha256-" + base64.StdEncoding.EncodeToString(sum[:]) + "'; base-uri 'none'; form-action 'none'"
-	for _, s := range []section{speed(runs), acceptance(runs), training(runs), evaluations(runs), costs(runs), trees(runs, d), origins(runs)} {
+	for _, s := range []section{speed(runs), acceptance(runs), training(runs), evaluations(runs), trees(runs, d), origins(runs)} {
 		if len(s.Parts) == 0 {
 			continue
 		}
@@ -413,42 +408,6 @@ func evaluations(runs []*Run) section {
 	return s
 }
 
-// costs shows what a pass costs by its rows.
-func costs(runs []*Run) section {
-	s := section{
-		ID: "costs", Title: "Costs of passes",
-		Intro: "What a pass over so many rows costs relative to one of the fewest. A tree of n nodes pays if its pass costs less than the tokens that it brings.",
-	}
-	all := chart{Title: "Cost of a pass by its rows", X: "rows", LogX: true, FromZero: true}
-	var tables []part
-	for i, r := range runs {
-		for _, c := range r.Costs {
-			name := title(runs, i, c.Name)
-			p := part{Title: name, Run: i, Note: fmt.Sprintf("%s, %s, %s", c.Report.Machine, c.Report.Device, c.Report.Date)}
-			if len(c.Report.Passes) > 0 {
-				f := micro.PassFigure(c.Report.Passes)
-				for _, l := range ofFigure(&f, i).Lines {
-					l.Name, l.Colour = name+", "+l.Name, len(all.Lines)%colours
-					all.Lines = append(all.Lines, l)
-				}
-				p.Tables = append(p.Tables, micro.PassTable(c.Report.Passes))
-			}
-			if len(c.Report.Kernels) > 0 {
-				p.Tables = append(p.Tables, micro.KernelTable(c.Report.Kernels))
-			}
-			if len(p.Tables) > 0 {
-				tables = append(tables, p)
-			}
-		}
-	}
-	one := part{Run: -1}
-	if one.add(all); len(one.Charts) > 0 {
-		s.Parts = append(s.Parts, one)
-	}
-	s.Parts = append(s.Parts, tables...)
-	return s
-}
-
 // trees shows answers and the trees of chosen rounds.
 func trees(runs []*Run, d detail) section {
 	s := section{
@@ -552,10 +511,6 @@ func origins(runs []*Run) section {
 		}
 		for _, b := range r.Benches {
 			add(strings.TrimSpace("Measurements "+b.Name), b.Settings)
-		}
-		for _, c := range r.Costs {
-			v := c.Report.Version
-			add(strings.TrimSpace("Costs "+c.Name), []Setting{{"machine", c.Report.Machine}, {"date", c.Report.Date}, {"talf", v.String()}})
 		}
 		files := table.Table{Caption: "Files", Header: []string{"file", "what", "bytes", "SHA-256"}}
 		for _, f := range r.Files {

@@ -1,5 +1,5 @@
 // Package report writes one page of HTML about runs: training, comparisons of methods,
-// evaluations, costs of passes and traces, several of them side by side. The page is a single file
+// evaluations and traces, several of them side by side. The page is a single file
 // without scripts that asks nobody for anything.
 package report
 
@@ -27,7 +27,6 @@ import (
 	"talf/internal/ijson"
 	"talf/internal/limits"
 	"talf/internal/vfs"
-	"talf/lab/micro"
 	"talf/model/identity"
 	"talf/train"
 )
@@ -39,7 +38,6 @@ type Run struct {
 	Training []Training
 	Benches  []Bench
 	Evals    []Eval
-	Costs    []Cost
 	Traces   []Trace
 	Files    []File
 }
@@ -63,12 +61,6 @@ type Bench struct {
 type Eval struct {
 	Name   string
 	Report *heads.Report
-}
-
-// A Cost is what passes cost on a machine.
-type Cost struct {
-	Name   string
-	Report *micro.Report
 }
 
 // A Trace is the rounds of a sequence.
@@ -96,7 +88,7 @@ const (
 )
 
 // errUnknown says that a file is none that a page shows.
-var errUnknown = errors.New("want a training run, a log of bench, the JSON of bench, eval or lab decode, a trace, or a directory with some of them")
+var errUnknown = errors.New("want a training run, a log of bench, the JSON of bench or eval, a trace, or a directory with some of them")
 
 // ReadAll reads runs given as PATH or NAME=PATH.
 func ReadAll(args []string) (runs []*Run, err error) {
@@ -233,7 +225,7 @@ func (r *Run) file(path, name string) error {
 	defer func() { _ = f.Close() }() // only read
 	sum := sha256.New()
 	count := &counter{}
-	in := bufio.NewReaderSize(io.TeeReader(limits.Reader(f, mostResults, "results"), io.MultiWriter(sum, count)), 64<<10)
+	in := bufio.NewReaderSize(io.TeeReader(limits.Reader(f, limits.ResultBytes, "results"), io.MultiWriter(sum, count)), 64<<10)
 	begin, err := in.Peek(64)
 	if err != nil && !errors.Is(err, io.EOF) {
 		return err
@@ -371,13 +363,6 @@ func (r *Run) result(in io.Reader, name string) (kind string, err error) {
 		}
 		r.Evals = append(r.Evals, Eval{name, e})
 		return "evaluation", nil
-	case all("machine", "date", "version"):
-		var m micro.Report
-		if err := json.Unmarshal(raw, &m); err != nil {
-			return "", err
-		}
-		r.Costs = append(r.Costs, Cost{name, &m})
-		return "costs of passes", nil
 	}
 	return "", errUnknown
 }

@@ -16,7 +16,7 @@ import (
 	"testing"
 
 	"talf/infer/bench/rig"
-	"talf/lab/report"
+	"talf/internal/report"
 )
 
 func read(t testing.TB, name, path string) *report.Run {
@@ -75,7 +75,7 @@ func TestAPageShowsWhatRunsHold(t *testing.T) {
 			}
 		}
 	}
-	want = append(want, "Kept by depth, temperature 1", "first · talf, held out", "fig2b: accuracy and calibration", "Cost of a pass by its rows",
+	want = append(want, "Kept by depth, temperature 1", "first · talf, held out", "fig2b: accuracy and calibration",
 		"drafted nodes accepted", b.Conditions(), "recycle:table=keep,N=8, cold")
 	for _, w := range want {
 		if !strings.Contains(text, w) {
@@ -244,7 +244,7 @@ func TestAPageStaysSmall(t *testing.T) {
 }
 
 func FuzzRead(f *testing.F) {
-	for _, name := range []string{"bench.json", "bench.jsonl", "fig2b.json", "passes.json", "trace.jsonl", "talf/metrics.jsonl"} {
+	for _, name := range []string{"bench.json", "bench.jsonl", "fig2b.json", "trace.jsonl", "talf/metrics.jsonl"} {
 		raw, err := os.ReadFile(filepath.Join("testdata/run", name))
 		if err != nil {
 			f.Fatal(err)
