@@ -270,10 +270,7 @@ func (t *packTask) copyQ8(dst []byte, panel, n int) {
 	blocks := kern.Q8Blocks(t.in)
 	t.each(panel, n, func(j int, m *compute.Matrix, row int) {
 		q, d := m.Data[row*t.in:][:t.in], m.Scales[row*blocks*2:]
-		for b := range blocks {
-			at := b * kern.Q8Block
-			kern.PackQ8Row(dst[b*kern.Q8BlockLen:][:kern.Q8BlockLen], j, q[at:min(at+kern.Q8Block, t.in)], d[2*b:2*b+2])
-		}
+		kern.PackQ8Row(dst, j, q, d)
 	})
 }
 
@@ -314,11 +311,7 @@ func (t *packTask) packBlocks(dst []byte, w *worker, panel, n int) {
 			decode(x[:depth], m, row, k)
 			kern.QuantQ8(q, d, x[:depth])
 		}
-		for b := range kern.Q8Blocks(depth) {
-			at := b * kern.Q8Block
-			u := dst[(k/kern.Q8Block+b)*kern.Q8BlockLen:][:kern.Q8BlockLen]
-			kern.PackQ8Row(u, j, q[at:min(at+kern.Q8Block, depth)], d[2*b:2*b+2])
-		}
+		kern.PackQ8Row(dst[kern.Q8PanelLen(k):], j, q, d)
 	}
 	for k := 0; k < t.in; k += packDepth { // of all rows: what they are packed to stays in the first level of the cache
 		t.each(panel, n, func(j int, m *compute.Matrix, row int) { put(j, m, row, k) })

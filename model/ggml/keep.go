@@ -10,6 +10,7 @@ import (
 // nibbles sets q to 32 integers of four bits.
 func nibbles(q, src []byte) {
 	const low = 0x0f0f0f0f0f0f0f0f
+	q, src = q[:32], src[:16]
 	for i := 0; i < 16; i += 8 {
 		v := binary.LittleEndian.Uint64(src[i:])
 		binary.LittleEndian.PutUint64(q[i:], v&low)
@@ -17,14 +18,22 @@ func nibbles(q, src []byte) {
 	}
 }
 
-// fifths adds the fifth bits h to 32 integers.
-func fifths(q []byte, h uint32) {
-	const ones, own = 0x0101010101010101, 0x8040201008040201
-	for i := 0; i < 32; i += 8 {
-		bits := uint64(byte(h>>i)) * ones & own // in byte k bit k alone, or none
-		b := q[i:][:8]
-		binary.LittleEndian.PutUint64(b, binary.LittleEndian.Uint64(b)|(bits+127*ones)>>7&ones<<4)
+// fifths is nibbles of integers of five bits, of which h are the fifth ones.
+func fifths(q, src []byte, h uint32) {
+	const low = 0x0f0f0f0f0f0f0f0f
+	q, src = q[:32], src[:16]
+	for i := 0; i < 16; i += 8 {
+		v := binary.LittleEndian.Uint64(src[i:])
+		binary.LittleEndian.PutUint64(q[i:], v&low|spread(h>>i))
+		binary.LittleEndian.PutUint64(q[16+i:], v>>4&low|spread(h>>(16+i)))
 	}
+}
+
+// spread returns the fifth bits of eight integers, the lowest eight of h, where they belong.
+func spread(h uint32) uint64 {
+	const ones, own = 0x0101010101010101, 0x8040201008040201
+	bits := uint64(byte(h)) * ones & own // in byte k bit k alone, or none
+	return (bits + 127*ones) >> 7 & ones << 4
 }
 
 func keepQ4_0(q, scales, src []byte) int {
@@ -40,15 +49,13 @@ func keepQ4_1(q, scales, src []byte) int {
 }
 
 func keepQ5_0(q, scales, src []byte) int {
-	nibbles(q, src[6:])
-	fifths(q, binary.LittleEndian.Uint32(src[2:]))
+	fifths(q, src[6:], binary.LittleEndian.Uint32(src[2:]))
 	scales[0], scales[1] = src[0], src[1]
 	return 2
 }
 
 func keepQ5_1(q, scales, src []byte) int {
-	nibbles(q, src[8:])
-	fifths(q, binary.LittleEndian.Uint32(src[4:]))
+	fifths(q, src[8:], binary.LittleEndian.Uint32(src[4:]))
 	binary.LittleEndian.PutUint32(scales, binary.LittleEndian.Uint32(src))
 	return 4
 }

@@ -97,32 +97,40 @@ func (f *Compact) PanelLen(k int) int { return k / f.Block * f.Len }
 // PackRows writes rows of integers q [Panel][k], k a multiple of f.Block, as they are in the file, and their scales
 // s [Panel][k/f.Block][f.Scales], the shared ones first, as the panel u. Rows of outputs that there are not are zeros.
 func (f *Compact) PackRows(u []byte, k int, q, s []byte) {
-	scales := len(s) / Panel
-	size, kinds := 2, f.own/Panel/2 // bytes of a scale of Q8Block k, and how many there are
-	if f.first > 0 {
-		size, kinds = 1, f.own/Panel
-	}
+	stride := len(s) / Panel
 	for at := 0; at < k; at, u, s = at+f.Block, u[f.Len:], s[f.Scales:] {
-		for j := range Panel {
-			row := s[j*scales:][:f.Scales]
-			for i := 0; i < f.shared; i += 2 {
-				u[i*Panel+2*j], u[i*Panel+2*j+1] = row[i], row[i+1]
-			}
-			row = row[f.shared:]
-			for p := range f.Block / Q8Block {
-				to := u[f.first+p*f.part():]
-				for i := range kinds {
-					if size == 1 { // all scales of a kind follow each other
-						to[i*Panel+j] = row[i*f.Block/Q8Block+p]
-					} else {
-						to[2*(i*Panel+j)], to[2*(i*Panel+j)+1] = row[2*i], row[2*i+1]
-					}
+		for i := 0; i < f.shared; i += 2 {
+			scales16(u[i*Panel:], s[i:], stride)
+		}
+		own := s[f.shared:]
+		for p := range f.Block / Q8Block {
+			to := u[f.first+p*f.part():][:f.part()]
+			for i := range f.own / Panel { // bytes of a row's scales
+				switch {
+				case f.first > 0: // all scales of a kind follow each other
+					scales8(to[i*Panel:], own[i*f.Block/Q8Block+p:], stride)
+				case i%2 == 0:
+					scales16(to[i*Panel:], own[i:], stride)
 				}
 			}
+			f.packInts(to[f.own:], k, q[at+p*Q8Block:])
 		}
-		for p := range f.Block / Q8Block {
-			f.packInts(u[f.first+p*f.part()+f.own:], k, q[at+p*Q8Block:])
-		}
+	}
+}
+
+// scales16 writes a float16 of each output; those of rows are stride bytes apart.
+func scales16(to, from []byte, stride int) {
+	to = to[:2*Panel]
+	for j := range Panel {
+		binary.LittleEndian.PutUint16(to[2*j:], binary.LittleEndian.Uint16(from[j*stride:]))
+	}
+}
+
+// scales8 is scales16 of bytes.
+func scales8(to, from []byte, stride int) {
+	to = to[:Panel]
+	for j := range to {
+		to[j] = from[j*stride]
 	}
 }
 
@@ -130,10 +138,11 @@ func (f *Compact) PackRows(u []byte, k int, q, s []byte) {
 // same bytes. Rows are k apart.
 func (f *Compact) packInts(u []byte, k int, q []byte) {
 	const ones, low = 0x0101010101010101, 0x0f0f0f0f0f0f0f0f
+	word := func(row []byte, g int) uint64 { return binary.LittleEndian.Uint64(row[4*g:]) }
 	for j := range 16 {
 		lo, hi, to := q[j*k:][:Q8Block], q[(16+j)*k:][:Q8Block], u[4*j:][:q4Ints-60]
 		for g := 0; g < Q8Block/4; g += 2 {
-			w := binary.LittleEndian.Uint64(lo[4*g:])&low | binary.LittleEndian.Uint64(hi[4*g:])&low<<4
+			w := word(lo, g)&low | word(hi, g)&low<<4
 			binary.LittleEndian.PutUint32(to[g*64:], uint32(w))
 			binary.LittleEndian.PutUint32(to[(g+1)*64:], uint32(w>>32))
 		}
@@ -143,21 +152,15 @@ func (f *Compact) packInts(u []byte, k int, q []byte) {
 	}
 	flip := uint64(0)
 	if f.flip {
-		flip = ones
+		flip = 15 * ones
 	}
 	u = u[q4Ints:][:q5Bits]
 	for j := range 8 {
-		var rows [4][]byte
-		for i := range rows {
-			rows[i] = q[(8*i+j)*k:][:Q8Block]
-		}
+		a, b, c, d := q[j*k:][:Q8Block], q[(8+j)*k:][:Q8Block], q[(16+j)*k:][:Q8Block], q[(24+j)*k:][:Q8Block]
 		for g := 0; g < Q8Block/4; g += 2 {
-			w := uint32(0)
-			for i, row := range rows {
-				h := binary.LittleEndian.Uint64(row[4*g:])>>4&ones ^ flip
-				w |= uint32(h)<<i | uint32(h>>32)<<(4+i)
-			}
-			binary.LittleEndian.PutUint32(u[16*g+4*j:], w)
+			h := word(a, g)>>4&ones | word(b, g)>>3&(ones<<1) | word(c, g)>>2&(ones<<2) | word(d, g)>>1&(ones<<3)
+			h ^= flip
+			binary.LittleEndian.PutUint32(u[16*g+4*j:], uint32(h)|uint32(h>>32)<<4)
 		}
 	}
 }

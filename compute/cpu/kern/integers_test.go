@@ -27,11 +27,7 @@ func integerFormats() []integerFormat {
 	}
 	type product = func(c []float32, ldc int, a []uint32, ars int, b []byte, rows, blocks, planes int, acc bool)
 	formats := []integerFormat{
-		{"q8", Q8Block, Q8BlockLen, []byte{127, 0x80}, 2, func(u []byte, j int, q, s []byte) {
-			for i := 0; i < len(q); i, u, s = i+Q8Block, u[Q8BlockLen:], s[2:] {
-				PackQ8Row(u, j, q[i:i+Q8Block], s[:2])
-			}
-		}, of(Q8Block, func(f *Funcs) product { return f.GemmQ8 })},
+		{"q8", Q8Block, Q8BlockLen, []byte{127, 0x80}, 2, PackQ8Row, of(Q8Block, func(f *Funcs) product { return f.GemmQ8 })},
 		{"q4", Q8Block, Q4BlockLen, []byte{15, 0}, 2, packQ4Row, of(Q8Block, func(f *Funcs) product { return f.GemmQ4 })},
 		{"q4k", Q4KBlock, Q4KBlockLen, []byte{15, 0}, Q4KScales, packQ4KRow, of(Q4KBlock, func(f *Funcs) product { return f.GemmQ4K })},
 		{"q6k", Q6KBlock, Q6KBlockLen, []byte{63, 0}, Q6KScales, PackQ6KRow, of(Q6KBlock, func(f *Funcs) product { return f.GemmQ6K })},

@@ -40,17 +40,18 @@ const (
 // PackQ6KRow writes a row of integers q [len(q)], a multiple of Q6KBlock, and their scales
 // s [len(q)/Q6KBlock][Q6KScales] as output j of the panel u of the q6k format.
 func PackQ6KRow(u []byte, j int, q, s []byte) {
+	const flip = 0x2020202020202020
 	for ; len(q) > 0; u, q, s = u[Q6KBlockLen:], q[Q6KBlock:], s[Q6KScales:] {
 		u[2*j], u[2*j+1] = s[0], s[1]
 		for i, sc := range s[2:Q6KScales] {
 			p := q6kPartOf(u, i/2)
 			p[i%2*Panel+j] = sc
-			from, to := (*[q6kShare]byte)(q[i*q6kShare:]), q6kGroupOf(p, i%2, j)
-			last := binary.LittleEndian.Uint32(from[12:]) ^ 0x20202020
-			for k := range 3 {
-				w := (binary.LittleEndian.Uint32(from[4*k:]) ^ 0x20202020) << 2
-				binary.LittleEndian.PutUint32(to[64*k:], w|last>>(4-2*k)&0x03030303)
-			}
+			from, to := (*[q6kShare]byte)(q[i*q6kShare:]), q6kGroupOf(p, i%2, j)[:2*64+4]
+			a, b := binary.LittleEndian.Uint64(from[:])^flip, binary.LittleEndian.Uint64(from[8:])^flip
+			last := uint32(b >> 32)
+			binary.LittleEndian.PutUint32(to, uint32(a)<<2|last>>4&0x03030303)
+			binary.LittleEndian.PutUint32(to[64:], uint32(a>>32)<<2|last>>2&0x03030303)
+			binary.LittleEndian.PutUint32(to[128:], uint32(b)<<2|last&0x03030303)
 		}
 	}
 }

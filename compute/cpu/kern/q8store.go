@@ -41,19 +41,23 @@ func DequantQ8(dst []float32, q, d []byte, at int) {
 	}
 }
 
-// PackQ8Row writes one block of a stored row, q and its scale d, as output j of
-// a panel's block u [Q8BlockLen].
+// PackQ8Row writes a stored row q and its scales d [Q8Blocks(len(q))] float16 as output j of a panel u. A last block that
+// is not whole must be zero there.
 func PackQ8Row(u []byte, j int, q, d []byte) {
-	b := (*[Q8BlockLen]byte)(u)
-	b[2*j], b[2*j+1] = d[0], d[1]
-	to := b[2*Panel+4*j:]
-	if len(q) == Q8Block {
-		from := (*[Q8Block]byte)(q)
-		for g := range Q8Block / 4 {
-			binary.LittleEndian.PutUint32(to[g*4*Panel:], binary.LittleEndian.Uint32(from[4*g:]))
+	for ; len(q) >= Q8Block; u, q, d = u[Q8BlockLen:], q[Q8Block:], d[2:] {
+		u[2*j], u[2*j+1] = d[0], d[1]
+		from, to := q[:Q8Block], u[2*Panel+4*j:][:7*4*Panel+4]
+		for g := 0; g < Q8Block/4; g += 2 {
+			w := binary.LittleEndian.Uint64(from[4*g:])
+			binary.LittleEndian.PutUint32(to[g*4*Panel:], uint32(w))
+			binary.LittleEndian.PutUint32(to[(g+1)*4*Panel:], uint32(w>>32))
 		}
+	}
+	if len(q) == 0 {
 		return
 	}
+	u[2*j], u[2*j+1] = d[0], d[1]
+	to := u[2*Panel+4*j:]
 	for i, x := range q {
 		to[i/4*4*Panel+i%4] = x
 	}
