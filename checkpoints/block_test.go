@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -13,7 +14,9 @@ import (
 	"talf/internal/golden"
 	"talf/model"
 	"talf/model/arch"
+	"talf/model/draftvocab"
 	"talf/model/head"
+	"talf/model/identity"
 	"talf/model/modeltest"
 	"talf/model/safetensors"
 )
@@ -71,7 +74,7 @@ func weights(t testing.TB, dir string) map[string]safetensors.Tensor {
 	return out
 }
 
-// A head whose rows are shifted gets the copies that DSpark's loader wants, and no other format takes it.
+// A head whose rows are shifted gets the copies that DSpark's loader wants, and formats of EAGLE's heads do not take it.
 func TestShiftedBlockHeadsAreExportedWithTheirTargetsMatrices(t *testing.T) {
 	of, m := target(t, modeltest.Default())
 	b := arch.Block{Size: 4, Taps: []int{1}, Shift: true, Markov: arch.VanillaMarkov, Rank: 3}
@@ -95,7 +98,7 @@ func TestShiftedBlockHeadsAreExportedWithTheirTargetsMatrices(t *testing.T) {
 		t.Errorf("%d tensors of %d, %+v", len(back.Tensors), len(d.Tensors), back.Spec.Block)
 	}
 	for _, f := range Formats() {
-		if c.Format = f.Name; f.Name == "block" {
+		if c.Format = f.Name; f.block != nil || f.file != nil {
 			continue
 		}
 		c.Force = true
@@ -107,6 +110,134 @@ func TestShiftedBlockHeadsAreExportedWithTheirTargetsMatrices(t *testing.T) {
 	c.Format = "block"
 	if _, err := eagle.Export(t.Context(), filepath.Join(t.TempDir(), "eagle"), c); err == nil || !strings.Contains(err.Error(), "a head of EAGLE's kind") {
 		t.Errorf("a head of EAGLE's kind: %v", err)
+	}
+}
+
+// What servers would refuse or misread of a block head is said by name, and the rest is written.
+func TestServersGetTheBlockHeadsThatTheyRead(t *testing.T) {
+	for _, x := range []struct{ head, format, want string }{ // want: of the problems, "" if it is written
+		{"dflash/a", "vllm", ""},
+		{"dflash/a", "sglang", ""},
+		{"dflash/a", "gguf", ""},
+		{"dflash/swa", "vllm", ""},
+		{"dflash/swa", "sglang", ""},
+		{"dflash/swa", "gguf", "sliding_window"},
+		{"dspark/a", "vllm", ""},
+		{"dspark/a", "sglang", ""},
+		{"dspark/a", "gguf", ""},
+		{"dspark/b", "vllm", `markov_head_type is "gated", and its Markov head is vanilla`},
+		{"dspark/b", "sglang", ""},
+		{"dspark/b", "gguf", `markov_head_type is "gated", want vanilla`},
+		{"jetspec/a", "vllm", ""},
+		{"jetspec/a", "sglang", "in layer 0 of this head it is not so"},
+		{"jetspec/a", "gguf", "rows see only those before them"},
+		{"dflash2/a", "vllm", ""},
+		{"dflash2/a", "sglang", "it has no DFlash 2"},
+		{"dflash2/a", "gguf", "DFlash 2 is not written"},
+	} {
+		t.Run(x.head+" as "+x.format, func(t *testing.T) {
+			d := openDraft(t, golden.Shared(t, "data/block/"+x.head+"/head"))
+			of := "qwen3"
+			if d.Spec.Vocab == 260 {
+				of = "llama"
+			}
+			dir := t.TempDir()
+			if err := os.CopyFS(dir, os.DirFS(golden.Shared(t, "data/block/targets/"+of))); err != nil {
+				t.Fatal(err)
+			}
+			writeTokenizer(t, dir, d.Spec.Vocab)
+			tgt, err := OpenTarget(dir)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer tgt.Close()
+			c := DefaultExport()
+			c.Format = x.format
+			if err := c.For(t.Context(), d, tgt); err != nil {
+				t.Fatal(err)
+			}
+			out := filepath.Join(t.TempDir(), "out")
+			r, err := d.Export(t.Context(), out, c)
+			if x.want != "" {
+				if err == nil || !strings.Contains(err.Error(), x.want) {
+					t.Errorf("%v, want %q", err, x.want)
+				}
+				return
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			card, err := os.ReadFile(filepath.Join(out, CardFile))
+			method := "dflash"
+			if d.Spec.Block.Shift {
+				method = "dspark"
+			}
+			serve := map[string]string{
+				"vllm": `{"method": "` + method + `", "model": "DIR", "num_speculative_tokens": `, "sglang": "--speculative-algorithm " + strings.ToUpper(method) + " ",
+				"gguf": "dflash-F32.gguf --spec-type draft-" + method + " --spec-draft-n-max ",
+			}[x.format]
+			if err != nil || !strings.Contains(string(card), serve) {
+				t.Errorf("%v: %q is not in\n%s", err, serve, card)
+			}
+			if x.format == "gguf" {
+				if want := []string{CardFile, "dflash-F32.gguf"}; !slices.Equal(r.Files, want) {
+					t.Errorf("wrote %v, want %v", r.Files, want)
+				}
+				return
+			}
+			back := openDraft(t, out)
+			if diff := cmp.Diff(d.Spec.Block, back.Spec.Block); diff != "" || len(back.Tensors) != len(d.Tensors) {
+				t.Errorf("%d tensors, want %d\n%s", len(back.Tensors), len(d.Tensors), diff)
+			}
+		})
+	}
+}
+
+// With a draft vocabulary, vLLM reads rows of the target's LM head and offsets of ids; SGLang and the families' code read
+// none.
+func TestABlockHeadWithADraftVocabularyTakesRowsOfTheLMHeadAlong(t *testing.T) {
+	of, m := target(t, modeltest.Default())
+	b := arch.Block{Size: 4, Taps: []int{1}, Shift: true, Markov: arch.VanillaMarkov, Rank: 3}
+	ids := []int32{1, 4, 6, 9}
+	dir := filepath.Join(t.TempDir(), "head")
+	spec := m.Spec().BlockFor(b, 1, len(ids))
+	ts := modeltest.Tensors(spec, false, 7)
+	ts = slices.DeleteFunc(ts, func(t safetensors.Tensor) bool { return t.Name == "embed_tokens.weight" })
+	if err := head.Write(t.Context(), dir, spec, identity.Tie{}, append(ts, draftvocab.Tensors(ids, spec.Vocab)...)...); err != nil {
+		t.Fatal(err)
+	}
+	d := openDraft(t, dir)
+	c := DefaultExport()
+	c.Format = "vllm"
+	if _, err := d.Export(t.Context(), filepath.Join(t.TempDir(), "none"), c); err == nil || !strings.Contains(err.Error(), "lm_head.weight is missing, and with a draft vocabulary") {
+		t.Errorf("without a target: %v", err)
+	}
+	x, err := OpenTarget(of)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer x.Close()
+	if err := c.For(t.Context(), d, x); err != nil {
+		t.Fatal(err)
+	}
+	out, _ := export(t, d, c)
+	w := weights(t, out)
+	rows, all := w["lm_head.weight"], c.LMHead
+	wide := len(all.Data) / spec.Vocab
+	for i, id := range ids {
+		if !bytes.Equal(rows.Data[i*wide:][:wide], all.Data[int(id)*wide:][:wide]) {
+			t.Errorf("row %d is not that of token %d", i, id)
+		}
+	}
+	back := openDraft(t, out)
+	if !slices.Equal(back.Vocab, ids) || !back.Spec.Block.OwnLMHead || config(t, out)["draft_vocab_size"] != 4.0 {
+		t.Errorf("vocabulary %v, an LM head: %v", back.Vocab, back.Spec.Block.OwnLMHead)
+	}
+	for _, format := range []string{"block", "sglang"} {
+		c.Format = format
+		if _, err := d.Export(t.Context(), filepath.Join(t.TempDir(), format), c); err == nil || !strings.Contains(err.Error(), "and this head 4 of them") {
+			t.Errorf("%s: %v", format, err)
+		}
 	}
 }
 

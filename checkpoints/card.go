@@ -79,17 +79,27 @@ func (d *Draft) card(f Format, c *ExportConfig, file string, problems []Problem)
 		line("`TARGET.gguf` is the target as llama.cpp's converter writes it.\n")
 	}
 	line("`DIR` is this directory.\n")
-	line("    talf generate --model %s --head %s --prompt 'Once upon a time'", shell(target), dir)
-	method, use3 := "eagle", "False"
-	if s.Eagle3.On {
+	method, use3, tokens := "eagle", "False", c.DraftTokens
+	switch b := &s.Block; {
+	case s.Eagle3.On:
 		method, use3 = "eagle3", "True"
+	case b.On && (b.Shift || b.Markov != ""):
+		method, tokens = "dspark", b.Drafts()
+	case b.On:
+		method, tokens = "dflash", b.Drafts()
+	}
+	ours := !s.Block.On || file == "" // talf reads the file
+	if ours {
+		line("    talf generate --model %s --head %s --prompt 'Once upon a time'", shell(target), dir)
 	}
 	if f.serve != "" {
 		line("    %s", strings.NewReplacer("TARGET.gguf", one, "TARGET", shell(target), "FILE", file, "METHOD", method, "ALGORITHM", strings.ToUpper(method),
-			"USE3", use3, "TOKENS", fmt.Sprint(c.DraftTokens)).Replace(f.serve))
+			"USE3", use3, "TOKENS", fmt.Sprint(tokens)).Replace(f.serve))
 	}
-	line("\nHow many tokens it drafts right depends on the text. Measure it on yours:\n")
-	line("    talf bench --model %s --head %s --prompts in.jsonl", shell(target), dir)
+	if ours {
+		line("\nHow many tokens it drafts right depends on the text. Measure it on yours:\n")
+		line("    talf bench --model %s --head %s --prompts in.jsonl", shell(target), dir)
+	}
 	var notes []string
 	for _, p := range problems {
 		notes = append(notes, p.String())

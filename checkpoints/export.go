@@ -39,7 +39,7 @@ type Format struct {
 	// of EAGLE-3.
 	eagle  func(d *Draft, c *ExportConfig, conf map[string]any, ts []safetensors.Tensor) (map[string]any, []safetensors.Tensor)
 	eagle3 func(d *Draft, c *ExportConfig, conf map[string]any, ts []safetensors.Tensor) (map[string]any, []safetensors.Tensor)
-	// block does so for block heads; a format has it instead of the others.
+	// block does so for block heads; nil: it reads none, unless in a file.
 	block func(d *Draft, c *ExportConfig, conf map[string]any, ts []safetensors.Tensor) (map[string]any, []safetensors.Tensor, error)
 }
 
@@ -65,7 +65,7 @@ type ExportConfig struct {
 	// the head has none and the reader needs one.
 	Target        *arch.Spec
 	Embed         *safetensors.Tensor
-	LMHead        *safetensors.Tensor // its LM head [Vocab][Hidden], for an EAGLE-3 head that uses some of its rows
+	LMHead        *safetensors.Tensor // its LM head [Vocab][Hidden], for a head that uses some of its rows
 	TargetName    string              // path or Hugging Face id under which the reader finds it
 	TargetClasses []string            // "architectures" of its config.json
 
@@ -144,9 +144,12 @@ func (d *Draft) Problems(c ExportConfig) ([]Problem, error) {
 		return nil, err
 	}
 	var out []Problem
-	if d.Spec.Block.On && f.block == nil {
-		out = []Problem{refuse("it reads no block heads: want the format block")}
-	} else {
+	switch block := f.block != nil || f.file != nil; {
+	case d.Spec.Block.On && !block:
+		out = []Problem{refuse("it reads no block heads: want the format block, vllm, sglang or gguf")}
+	case !d.Spec.Block.On && f.eagle == nil && f.file == nil:
+		out = []Problem{refuse("it is a head of EAGLE's kind: want another format")}
+	default:
 		out = f.problems(d, &c)
 	}
 	for i := range out {
@@ -173,7 +176,7 @@ func (d *Draft) Export(ctx context.Context, out string, c ExportConfig) (*Export
 	if err != nil {
 		return nil, err
 	}
-	if d.Spec.Block.On != (f.block != nil) {
+	if d.Spec.Block.On && f.block == nil && f.file == nil || !d.Spec.Block.On && f.eagle == nil && f.file == nil {
 		return nil, fmt.Errorf("export %s as %s: %s", d.Dir, f.Name, problems[0].What)
 	}
 	var bad []error
@@ -251,7 +254,13 @@ func (d *Draft) arranged(f Format, c *ExportConfig, ts []safetensors.Tensor) (co
 		return nil, nil, err
 	}
 	conf["torch_dtype"] = dtypeOf(ts)
-	if f.block != nil {
+	if d.Spec.Block.On {
+		if c.Target != nil {
+			conf["num_target_layers"] = c.Target.Layers
+		}
+		if d.Vocab != nil {
+			ts = append(ts, draftvocab.Tensors(d.Vocab, d.Spec.Vocab)...)
+		}
 		return f.block(d, c, conf, ts)
 	}
 	if !d.Spec.Eagle3.On {
@@ -307,10 +316,11 @@ func (d *Draft) withEmbed(c *ExportConfig, ts []safetensors.Tensor) []safetensor
 	return append(ts, e)
 }
 
-// withLMHead adds the rows of the target's LM head that an EAGLE-3 head with a draft
+// withLMHead adds the rows of the target's LM head that an EAGLE-3 or block head with a draft
 // vocabulary uses, if the head has no LM head of its own: readers use all rows or none.
 func (d *Draft) withLMHead(ctx context.Context, c *ExportConfig, ts []safetensors.Tensor) ([]safetensors.Tensor, error) {
-	if !d.Spec.Eagle3.TargetLMHead || d.Vocab == nil || c.LMHead == nil {
+	targets := d.Spec.Eagle3.TargetLMHead || d.Spec.Block.On && !d.Spec.Block.OwnLMHead
+	if !targets || d.Vocab == nil || c.LMHead == nil {
 		return ts, nil
 	}
 	l := *c.LMHead

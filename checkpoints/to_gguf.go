@@ -9,6 +9,7 @@ import (
 	"slices"
 
 	"talf/internal/spec"
+	"talf/model/gguf"
 	"talf/model/gguf/write"
 	"talf/model/safetensors"
 )
@@ -16,16 +17,19 @@ import (
 // FormatGGUF is the name of the format for llama.cpp.
 const FormatGGUF = "gguf"
 
-// ggufFile is llama.cpp: src/models/eagle3.cpp and common/speculative.cpp.
+// ggufFile is llama.cpp: src/models/eagle3.cpp, dflash.cpp and common/speculative.cpp.
 func ggufFile() Format {
 	return Format{
-		Line:   spec.Line{Name: FormatGGUF, Doc: "llama.cpp, --spec-type draft-eagle3; EAGLE-3 only, needs --model"},
+		Line:   spec.Line{Name: FormatGGUF, Doc: "llama.cpp, --spec-type draft-eagle3, draft-dflash or draft-dspark; EAGLE-3 and block heads, needs --model"},
 		Reader: "llama.cpp", problems: ggufProblems, file: asGGUF,
-		serve: "llama-server --model TARGET.gguf --model-draft DIR/FILE --spec-type draft-eagle3 --spec-draft-n-max TOKENS",
+		serve: "llama-server --model TARGET.gguf --model-draft DIR/FILE --spec-type draft-METHOD --spec-draft-n-max TOKENS",
 	}
 }
 
 func ggufProblems(d *Draft, c *ExportConfig) (out []Problem) {
+	if d.Spec.Block.On {
+		return d.ggufBlock(c)
+	}
 	for _, why := range append(write.Lacks(d.Spec), write.Unserved(d.Spec, c.Target)...) {
 		out = append(out, refuse("%s", why))
 	}
@@ -43,6 +47,9 @@ func ggufProblems(d *Draft, c *ExportConfig) (out []Problem) {
 // asGGUF returns the file. llama.cpp's server finds a head by a name that begins with eagle3- beside a
 // target that it downloads (common/download.cpp).
 func asGGUF(d *Draft, c *ExportConfig, ts []safetensors.Tensor) (string, *write.File, error) {
+	if d.Spec.Block.On {
+		return blockGGUF(d, c, ts)
+	}
 	if c.Target == nil {
 		return "", nil, errors.New("no target, whose tokenizer the file needs")
 	}
@@ -54,13 +61,22 @@ func asGGUF(d *Draft, c *ExportConfig, ts []safetensors.Tensor) (string, *write.
 	if h.Tokenizer, err = write.Tokenizer(c.targetDir, d.Spec.Vocab); err != nil {
 		return "", nil, err
 	}
+	h.More = d.tieKeys()
+	f, err := h.File()
+	return "eagle3-" + ggufTypes[dtypeOf(ts)] + ".gguf", f, err
+}
+
+// ggufTypes are types of weights as names of files have them.
+var ggufTypes = map[string]string{"float32": "F32", "float16": "F16", "bfloat16": "BF16"}
+
+// tieKeys returns the keys that say which target a head was trained for.
+func (d *Draft) tieKeys() (keys []gguf.Raw) {
 	tie := make(map[string]string)
 	d.Target.Metadata(tie)
 	for _, key := range slices.Sorted(maps.Keys(tie)) {
-		h.More = append(h.More, write.Text(key, tie[key]))
+		keys = append(keys, write.Text(key, tie[key]))
 	}
-	f, err := h.File()
-	return "eagle3-" + map[string]string{"float32": "F32", "float16": "F16", "bfloat16": "BF16"}[dtypeOf(ts)] + ".gguf", f, err
+	return keys
 }
 
 // exportFile is Export for formats of one file.

@@ -8,16 +8,19 @@ import (
 	"talf/model/safetensors"
 )
 
-// sglang is SGLang: llama_eagle.py, llama_eagle3.py and llama.py.
+// sglang is SGLang: llama_eagle.py, llama_eagle3.py and llama.py, and for block heads sglangBlock's.
 func sglang() Format {
 	return Format{
-		Line:   spec.Line{Name: "sglang", Doc: "SGLang, --speculative-algorithm EAGLE or EAGLE3"},
-		Reader: "SGLang's loader", tokenMap: true, problems: sglangProblems, serve: `python -m sglang.launch_server --model-path TARGET --speculative-algorithm ALGORITHM --speculative-draft-model-path DIR`, eagle: asSGLang, eagle3: asSpecForge,
+		Line:   spec.Line{Name: "sglang", Doc: "SGLang, --speculative-algorithm EAGLE, EAGLE3, DFLASH or DSPARK"},
+		Reader: "SGLang's loader", tokenMap: true, problems: sglangProblems, serve: `python -m sglang.launch_server --model-path TARGET --speculative-algorithm ALGORITHM --speculative-draft-model-path DIR`, eagle: asSGLang, eagle3: asSpecForge, block: asItIs,
 	}
 }
 
 func sglangProblems(d *Draft, c *ExportConfig) (out []Problem) {
-	if d.Spec.Eagle3.On {
+	switch {
+	case d.Spec.Block.On:
+		return d.sglangBlock()
+	case d.Spec.Eagle3.On:
 		return d.eagle3SGLang(c)
 	}
 	if d.Spec.MLPBias {

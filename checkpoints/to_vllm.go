@@ -11,16 +11,19 @@ import (
 // vllmServe serves a head with vLLM.
 const vllmServe = `vllm serve TARGET --speculative-config '{"method": "METHOD", "model": "DIR", "num_speculative_tokens": TOKENS}'`
 
-// vllm is vLLM: llama_eagle.py and llama_eagle3.py.
+// vllm is vLLM: llama_eagle.py, llama_eagle3.py, and for block heads vllmBlock's.
 func vllm() Format {
 	return Format{
-		Line:   spec.Line{Name: "vllm", Doc: `vLLM, --speculative-config '{"method": "eagle", …}' or eagle3`},
-		Reader: "vLLM's loader", problems: vllmProblems, serve: vllmServe, eagle: asVLLM, eagle3: asVLLM3,
+		Line:   spec.Line{Name: "vllm", Doc: `vLLM, --speculative-config '{"method": "eagle", …}', eagle3, dflash or dspark`},
+		Reader: "vLLM's loader", problems: vllmProblems, serve: vllmServe, eagle: asVLLM, eagle3: asVLLM3, block: asItIs,
 	}
 }
 
 func vllmProblems(d *Draft, c *ExportConfig) (out []Problem) {
-	if d.Spec.Eagle3.On {
+	switch {
+	case d.Spec.Block.On:
+		return d.vllmBlock(c)
+	case d.Spec.Eagle3.On:
 		return d.eagle3VLLM(c)
 	}
 	out = d.noVocab()

@@ -1,7 +1,6 @@
 package write
 
 import (
-	"encoding/binary"
 	"errors"
 	"fmt"
 	"maps"
@@ -61,12 +60,17 @@ func Unserved(s, target *arch.Spec) (why []string) {
 	}
 	last, ok := givers[target.Arch]
 	if !ok {
-		return []string{fmt.Sprintf("the target is of type %s, and it takes hidden states of these types only: %s", target.Arch, strings.Join(slices.Sorted(maps.Keys(givers)), ", "))}
+		return []string{notGiver(target)}
 	}
 	if slices.Contains(s.Eagle3.Taps, target.Layers) && !last {
 		return []string{fmt.Sprintf("eagle_aux_hidden_state_layer_ids has %d, the state after the last layer, which it does not take from models of type %s", target.Layers, target.Arch)}
 	}
 	return nil
+}
+
+// notGiver says that a target is not of givers.
+func notGiver(target *arch.Spec) string {
+	return fmt.Sprintf("the target is of type %s, and it takes hidden states of these types only: %s", target.Arch, strings.Join(slices.Sorted(maps.Keys(givers)), ", "))
 }
 
 // taps is the number of hidden states that llama.cpp gives a head.
@@ -85,12 +89,7 @@ func (h *Head) File() (*File, error) {
 	}
 	f := &File{}
 	if f.Keys = h.keys(); h.Vocab != nil {
-		// llama.cpp wants the ids themselves, not their differences from the draft tokens' numbers.
-		t := safetensors.Tensor{Name: gguf.HeadVocab, DType: "I64", Shape: []int{len(h.Vocab)}}
-		for _, id := range h.Vocab {
-			t.Data = binary.LittleEndian.AppendUint64(t.Data, uint64(id))
-		}
-		f.Tensors = append(f.Tensors, t)
+		f.Tensors = append(f.Tensors, vocabulary(h.Vocab))
 	}
 	if by := h.ropeFactors(); by != nil {
 		f.Tensors = append(f.Tensors, safetensors.F32("rope_freqs.weight", by, len(by)))
@@ -114,12 +113,8 @@ func (h *Head) File() (*File, error) {
 
 // tensor returns t as it is in the file. Norms are F32 in all files.
 func (h *Head) tensor(t safetensors.Tensor, name string) (safetensors.Tensor, error) {
-	if len(t.Shape) == 1 && t.DType != "F32" {
-		x, err := t.Float32s()
-		if err != nil {
-			return t, err
-		}
-		return safetensors.F32(t.Name, x, t.Shape...), nil
+	if len(t.Shape) == 1 {
+		return plainNorm(t)
 	}
 	switch name {
 	case "blk.0.attn_q":
@@ -150,8 +145,20 @@ func (h *Head) keys() []gguf.Raw {
 		Text("general.architecture", gguf.HeadArch),
 		Text("general.type", "model"),
 		Text("general.name", h.Name),
-		number("general.file_type", h.fileType()),
+		number("general.file_type", fileType(h.Tensors)),
 		number("general.quantization_version", 2),
+		numbers(a+"target_layers", h.Taps),
+		number(a+"target_hidden_size", s.TargetHidden()),
+		truth(a+"norm_before_residual", s.Eagle3.NormBeforeResidual),
+		truth(a+"norm_before_fc", s.Eagle3.NormBeforeFC),
+	}
+	keys = append(keys, layerKeys(a, s)...)
+	return append(append(keys, h.Tokenizer...), h.More...)
+}
+
+// layerKeys returns the keys of a head's layers, which begin with a.
+func layerKeys(a string, s *arch.Spec) []gguf.Raw {
+	keys := []gguf.Raw{
 		number(a+"block_count", s.Layers),
 		number(a+"context_length", s.MaxPos),
 		number(a+"embedding_length", s.Hidden),
@@ -164,20 +171,16 @@ func (h *Head) keys() []gguf.Raw {
 		float(a+"rope.freq_base", s.Rope.Theta),
 		number(a+"rope.dimension_count", s.HeadDim),
 		number(a+"vocab_size", s.Vocab),
-		numbers(a+"target_layers", h.Taps),
-		number(a+"target_hidden_size", s.TargetHidden()),
-		truth(a+"norm_before_residual", s.Eagle3.NormBeforeResidual),
-		truth(a+"norm_before_fc", s.Eagle3.NormBeforeFC),
 	}
 	if s.Rope.Type == "linear" {
 		keys = append(keys, Text(a+"rope.scaling.type", "linear"), float(a+"rope.scaling.factor", s.Rope.Factor))
 	}
-	return append(append(keys, h.Tokenizer...), h.More...)
+	return keys
 }
 
 // fileType is the number that stands for the type of most weights.
-func (h *Head) fileType() int {
-	for _, t := range h.Tensors {
+func fileType(ts []safetensors.Tensor) int {
+	for _, t := range ts {
 		if t.Name == "fc.weight" {
 			return map[string]int{"F32": 0, "F16": 1, "BF16": 32}[t.DType]
 		}

@@ -1,5 +1,5 @@
 // Package write writes GGUF files: keys with values, and tensors of plain numbers. What it knows to
-// write as one is an EAGLE-3 draft head with its target's tokenizer, as llama.cpp reads it.
+// write as one is a draft head, EAGLE-3's or a block drafter's, with its target's tokenizer, as llama.cpp reads it.
 package write
 
 import (
