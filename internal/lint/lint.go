@@ -113,7 +113,6 @@ var Rules = []Rule{
 	{"internal/detmath", nil},
 	{"internal/slab", nil},
 	{"internal/splitmix", nil},
-	{"internal/tally", nil},
 	{"internal/texts", nil},
 	{"internal/plot", nil},
 	{"internal/quickstart", []string{"infer/...", "internal/demo", "internal/plot", "internal/stages", "model/...", "preprocess", "train", "text/..."}},
@@ -172,7 +171,6 @@ var Owners = map[string][]string{
 	"github.com/spf13/cobra":            {"cmd/talf/...", "internal/cli", "internal/manpages"},
 	"github.com/schollz/progressbar/v3": {"internal/cli"},
 	"gorgonia.org/cu":                   {"compute/cuda/..."},
-	"golang.org/x/image":                {"internal/plot"},
 }
 
 // Separate packages never import each other, not even in tests: what one learns reaches the other only

@@ -92,14 +92,13 @@ const (
 
 // CheckName refuses a file name whose format cannot be drawn.
 func CheckName(name string) error {
-	switch strings.ToLower(filepath.Ext(name)) {
-	case ".png", ".svg":
-		return nil
+	if !strings.EqualFold(filepath.Ext(name), ".svg") {
+		return fmt.Errorf("draw %s: want a name that ends in .svg", name)
 	}
-	return fmt.Errorf("draw %s: want a name that ends in .png or .svg", name)
+	return nil
 }
 
-// Write draws figures one below the other, in the format given by the extension of name.
+// Write draws figures one below the other, in SVG. name is that of the picture, for errors.
 func Write(w io.Writer, name string, figures []Figure) error {
 	width := figureWidth
 	for i := range figures {
@@ -136,12 +135,7 @@ func write(w io.Writer, name string, figures []Figure, width, height float64, pl
 		l, r, b := charts[i].margins()
 		left, right, below = max(left, l), max(right, r), max(below, b)
 	}
-	var c canvas
-	if strings.EqualFold(filepath.Ext(name), ".png") {
-		c = newPNG(width, height)
-	} else {
-		c = newSVG(width, height)
-	}
+	c := newCanvas(width, height)
 	for i := range charts {
 		in := place(i)
 		charts[i].draw(c, in, box{in.x0 + left, in.y0 + around + titleSize + 6, in.x1 - right, in.y1 - below})
