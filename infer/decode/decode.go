@@ -74,6 +74,15 @@ func (e *SourceError) Error() string {
 	return fmt.Sprintf("method %s asks a draft model, and none is given: want one of %v", e.Method, e.Others)
 }
 
+// An UnfitError reports a verifier that is not lossless with a method's trees.
+type UnfitError struct {
+	Method, Verify string
+	Err            error // of verify.Check
+}
+
+func (e *UnfitError) Error() string { return fmt.Sprintf("method %s: %v", e.Method, e.Err) }
+func (e *UnfitError) Unwrap() error { return e.Err }
+
 // fits reports a method that needs a draft model and has none, or would ignore the given one.
 // Plain decoding may ignore it: the others are compared with it.
 func fits(m *draft.Method, given bool) error {
@@ -100,7 +109,7 @@ func (o *Options) Open(e draft.Env) (*draft.Maker, draft.Method, error) {
 	}
 	if err = fits(&m, e.Source); err == nil {
 		if err = verify.Check(o.Verify, mk.Draw, mk.Chain); err != nil {
-			err = fmt.Errorf("method %s: %w", o.Method, err)
+			err = &UnfitError{o.Method, o.Verify, err}
 		}
 	}
 	if err != nil {

@@ -109,13 +109,13 @@ func Check(name string, d infer.Choice, chain bool) error {
 	}
 	fit := strings.Join(others, " or ")
 	if m.Chain && d != infer.Chosen {
-		return fmt.Errorf("verify: %s is for chains, and of these trees would see the first child of each node alone; for trees whose children are %s there is %s", name, d, fit)
+		return fmt.Errorf("%s is for chains, and of these trees would see the first child of each node alone: use %s for children %s", name, fit, d)
 	}
 	var ways []string
 	for _, w := range m.Draws {
 		ways = append(ways, w.String())
 	}
-	return fmt.Errorf("verify: %s is not lossless with children %s, where there is %s; it needs them %s",
+	return fmt.Errorf("%s is not lossless with children %s: use %s, or a method with children %s",
 		name, d, fit, strings.Join(ways, " or "))
 }
 

@@ -86,6 +86,7 @@ func (o *decodeOptions) check(cmd *cobra.Command) error {
 	mk, _, err := o.Open(draft.Env{Source: o.drafting.Given()})
 	var file draft.FileError
 	var fits *decode.SourceError
+	var unfit *decode.UnfitError
 	switch {
 	case errors.As(err, &file):
 		return err
@@ -93,6 +94,8 @@ func (o *decodeOptions) check(cmd *cobra.Command) error {
 		return usagef("--method %s asks no draft model: leave --head and --draft out, or choose a method that asks one: %s", fits.Method, strings.Join(fits.Others, ", "))
 	case errors.As(err, &fits):
 		return usagef("--method %s asks a draft model: give --head CKPT or --draft DIR, or a method without one: %s", fits.Method, strings.Join(fits.Others, ", "))
+	case errors.As(err, &unfit) && !cmd.Flags().Changed("method"):
+		return usagef("--verify %s does not go with the default method, %s: %w", unfit.Verify, unfit.Method, unfit.Err)
 	case err != nil:
 		return usageError(err)
 	}

@@ -50,8 +50,8 @@ func TestUnfitVerifiersAreWrongUsage(t *testing.T) {
 		{[]string{"--verify", "best"}, "unknown verifier"},
 		{[]string{"--verify", "traversal"}, "at temperature 0"},
 		{[]string{"--verify", "greedy", "--temperature", "1"}, "at temperature 1"},
-		{[]string{"--verify", "traversal", "--temperature", "1"}, "traversal is not lossless with children chosen without randomness, where there is target"},
-		{[]string{"--verify", "traversal", "--temperature", "1", "--method", "static:draw=repeated", "--head", "x"}, "where there is target or rrs"},
+		{[]string{"--verify", "traversal", "--temperature", "1"}, "the default method, auto: traversal is not lossless with children chosen without randomness: use target"},
+		{[]string{"--verify", "traversal", "--temperature", "1", "--method", "static:draw=repeated", "--head", "x"}, "method static:draw=repeated: traversal is not lossless with children drawn with replacement: use target or rrs"},
 		{[]string{"--verify", "block", "--temperature", "1", "--method", "static:draw=distinct", "--head", "x"}, "block is for chains"},
 		{[]string{"--trace", "t", "--prompts", "p", "--out", "o"}, "--trace"},
 	} {
