@@ -114,7 +114,7 @@ func (f *frame) bytesInPairs() func(r, disp int) operand.Mem {
 	return func(r, disp int) operand.Mem { return local.Offset(row*r + disp) }
 }
 
-// q5Bytes emits a kernel of q8 for integers from −16 to 15, or of q8m for those from 0 to 31.
+// q5Bytes emits a kernel of q8m for integers from 0 to 31, or of q8 for integers from −16 to 15, plus 16.
 func (g *gen) q5Bytes(n int, minima bool) {
 	const group = 2
 	name := "gemmQ5"
@@ -131,9 +131,6 @@ func (g *gen) q5Bytes(n int, minima bool) {
 			for j := range w {
 				w[j] = g.vec()
 				g.VMOVDQU(operand.Mem{Base: f.b, Disp: first + line*q8Line + 4*g.width*(col+j)}, w[j])
-				if !minima {
-					g.VPADDB(g.consts["quant sixteen"], w[j], w[j])
-				}
 			}
 			f.octets(sum, w, line, false)
 		}
@@ -191,6 +188,34 @@ func (g *gen) q4Bytes(q *nibbles, n int) {
 	end()
 }
 
+// q6Plain returns the weights that q6Weights does, plus 32 instead of times four.
+func (f *frame) q6Plain(half, group, at, i int) reg.VecVirtual {
+	w := f.vec()
+	if i < 3 {
+		f.VMOVDQU(f.q6Line(half, group, at, i), w)
+		f.VPSRLW(operand.Imm(2), w, w)
+		f.VPAND(f.consts["quant low six"], w, w)
+	} else {
+		u := f.vec()
+		for j, name := range []string{"quant next", "quant last", "quant three"} {
+			to := w
+			if j > 0 {
+				to = u
+			}
+			f.VMOVDQU(f.q6Line(half, group, at, j), to)
+			if j < 2 {
+				f.VPSLLD(operand.Imm(uint64(4-2*j)), to, to)
+			}
+			f.VPAND(f.consts[name], to, to)
+			if j > 0 {
+				f.VPOR(u, w, w)
+			}
+		}
+	}
+	f.VPXOR(f.consts["quant flip"], w, w)
+	return w
+}
+
 // q6Bytes emits a kernel of q6k.
 func (g *gen) q6Bytes(n int) {
 	const group = 2
@@ -204,9 +229,7 @@ func (g *gen) q6Bytes(n int) {
 				w := make([]reg.VecVirtual, group)
 				for j := range w {
 					at := (col + j) * g.width
-					w[j] = f.q6Weights(half, at/16, at%16*4, i, nil, nil)
-					g.VPSRLW(operand.Imm(2), w[j], w[j]) // the bits below a byte's six are zero
-					g.VPXOR(g.consts["quant flip"], w[j], w[j])
+					w[j] = f.q6Plain(half, at/16, at%16*4, i)
 				}
 				f.octets(sum, w, q6kLine/16*half+i, false)
 			}

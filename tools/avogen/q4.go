@@ -84,23 +84,36 @@ func (f *frame) minimum(q *nibbles, r int, m, v reg.VecVirtual) {
 
 // q4Scales returns the scales and, if there are some, the minima of the outputs from the at-th register on.
 func (f *frame) q4Scales(q *nibbles, at int, scales reg.Register) (d, m reg.VecVirtual) {
+	if q.shared {
+		at *= f.width
+		own := func(disp int) func(s reg.VecVirtual) {
+			return func(s reg.VecVirtual) { f.VPMOVZXBD(operand.Mem{Base: f.b, Disp: disp}, s) }
+		}
+		return f.sharedScales(scales, at, own(at)), f.sharedScales(scales, 32+at, own(q4kMins+at))
+	}
 	d = f.vec()
 	f.VCVTPH2PS(operand.Mem{Base: scales, Disp: 2 * f.width * at}, d)
-	if !q.minima {
-		return d, nil
-	}
-	m = f.vec()
-	f.VCVTPH2PS(operand.Mem{Base: scales, Disp: q8Scales + 2*f.width*at}, m)
-	if !q.shared {
-		return d, m
-	}
-	for k, by := range []reg.VecVirtual{d, m} {
-		s := f.vec()
-		f.VPMOVZXBD(operand.Mem{Base: f.b, Disp: q4kMins*k + f.width*at}, s)
-		f.VCVTDQ2PS(s, s)
-		f.VMULPS(s, by, by)
+	if q.minima {
+		m = f.vec()
+		f.VCVTPH2PS(operand.Mem{Base: scales, Disp: q8Scales + 2*f.width*at}, m)
 	}
 	return d, m
+}
+
+// sharedScales returns the scales of a part of a block, which load gives as integers, times those that the block's parts
+// share, from the at-th on.
+func (f *frame) sharedScales(scales reg.Register, at int, load func(s reg.VecVirtual)) reg.VecVirtual {
+	s := f.vec()
+	load(s)
+	f.VCVTDQ2PS(s, s)
+	if f.wide() {
+		d := f.vec()
+		f.VCVTPH2PS(operand.Mem{Base: scales, Disp: 2 * at}, d)
+		f.VMULPS(s, d, d)
+		return d
+	}
+	f.VMULPS(f.shared.Offset(4*at), s, s)
+	return s
 }
 
 // q4Starts returns what sums start from: zero if minima is set, and else what makes them those of
@@ -151,7 +164,8 @@ func (g *gen) q4Frame(q *nibbles, planes string, n int, keep bool, consts func()
 	}
 }
 
-// superFrame starts a kernel for blocks of first bytes and eight parts of 32 k, of part bytes each.
+// superFrame starts a kernel for blocks of first bytes and eight parts of 32 k, of part bytes each. Without AVX-512 it
+// widens the scales that the parts share once.
 func (g *gen) superFrame(name string, n, first, part int, keep bool, consts func()) (f *frame, scales reg.Register, end func()) {
 	f = g.frame(name, n, part/64, keep)
 	consts()
@@ -163,6 +177,14 @@ func (g *gen) superFrame(name string, n, first, part int, keep bool, consts func
 		g.PREFETCHT1(operand.Mem{Base: f.pre.ahead, Disp: 64 * i})
 	}
 	g.ADDQ(operand.I32(uint64(first)), f.pre.ahead)
+	if !g.wide() {
+		f.shared = g.AllocLocal(2 * first)
+		for i := 0; i < first; i += 2 * g.width {
+			v := g.vec()
+			g.VCVTPH2PS(operand.Mem{Base: at, Disp: i}, v)
+			g.VMOVUPS(v, f.shared.Offset(2*i))
+		}
+	}
 	g.MOVQ(operand.U32(8), parts)
 	g.Label("parts")
 	f.pre.lines(1) // a part's scales

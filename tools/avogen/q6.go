@@ -17,12 +17,15 @@ const (
 	q6kPart  = 2*q6kShare + 2*q6kHalf
 )
 
+// q6Line returns the place of byte at of the i-th line of a group.
+func (f *frame) q6Line(half, group, at, i int) operand.Mem {
+	return operand.Mem{Base: f.b, Disp: 2*q6kShare + half*q6kHalf + group*q6kGroup + i*q6kLine + at}
+}
+
 // q6Weights returns four times the weights of k = 4i to 4i+3, i < 4, of a half of a part, an int8 each, of the
 // outputs of the register at byte at of a line of a group. With bias they are 128 more, and unsigned.
 func (f *frame) q6Weights(half, group, at, i int, high, bias reg.VecVirtual) reg.VecVirtual {
-	line := func(i int) operand.Mem {
-		return operand.Mem{Base: f.b, Disp: 2*q6kShare + half*q6kHalf + group*q6kGroup + i*q6kLine + at}
-	}
+	line := func(i int) operand.Mem { return f.q6Line(half, group, at, i) }
 	const choose, andXor = 0xe4, 0x6a // where the last operand has ones the third, else the second; third & second ^ last
 	w := f.vec()
 	switch {
@@ -68,11 +71,9 @@ func (f *frame) q6Weights(half, group, at, i int, high, bias reg.VecVirtual) reg
 // q6Scales returns the scales of a half, times the constant called by unless that is empty, of the outputs from the
 // j-th register on.
 func (f *frame) q6Scales(scales reg.Register, half, j int, by string) reg.VecVirtual {
-	d, s := f.vec(), f.vec()
-	f.VCVTPH2PS(operand.Mem{Base: scales, Disp: 2 * f.width * j}, d)
-	f.VPMOVSXBD(operand.Mem{Base: f.b, Disp: q6kShare*half + f.width*j}, s)
-	f.VCVTDQ2PS(s, s)
-	f.VMULPS(s, d, d)
+	d := f.sharedScales(scales, f.width*j, func(s reg.VecVirtual) {
+		f.VPMOVSXBD(operand.Mem{Base: f.b, Disp: q6kShare*half + f.width*j}, s)
+	})
 	if by != "" {
 		f.op3(f.VMULPS, f.VMULPS_BCST, f.consts[by], d, d)
 	}

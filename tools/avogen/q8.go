@@ -83,6 +83,7 @@ type frame struct {
 	arow, crow func(r, disp int) operand.Mem
 	bases      []reg.GPVirtual
 	outputs    [][2]reg.VecVirtual
+	shared     operand.Mem // scales that the parts of a block share, as float32
 }
 
 // frame starts the kernel of n rows for blocks of so many lines.
@@ -359,6 +360,8 @@ func (g *gen) quantConstants() {
 		{"quant four", [4]uint32{0xf0f0f0f0, 0xf0f0f0f0, 0xf0f0f0f0, 0xf0f0f0f0}},
 		{"quant next", [4]uint32{0x30303030, 0x30303030, 0x30303030, 0x30303030}},
 		{"quant last", [4]uint32{0x0c0c0c0c, 0x0c0c0c0c, 0x0c0c0c0c, 0x0c0c0c0c}},
+		{"quant three", [4]uint32{0x03030303, 0x03030303, 0x03030303, 0x03030303}},
+		{"quant low six", [4]uint32{0x3f3f3f3f, 0x3f3f3f3f, 0x3f3f3f3f, 0x3f3f3f3f}},
 		{"quant nibble", [4]uint32{0x0f0f0f0f, 0x0f0f0f0f, 0x0f0f0f0f, 0x0f0f0f0f}},
 		{"quant sixteen", [4]uint32{0x10101010, 0x10101010, 0x10101010, 0x10101010}},
 		{"quant flip", [4]uint32{0x20202020, 0x20202020, 0x20202020, 0x20202020}},

@@ -11,6 +11,7 @@ type unpacking struct {
 	name        string
 	first, own  int // bytes of shared scales, and of those of 32 k
 	fifth, flip bool
+	plain       bool   // flipped integers are written plus 16
 	values      []int8 // that integers stand for, or nil
 	// scales writes those of a part of a block of q8m for eight outputs, from the i-th eight on; nil: they are copied.
 	scales func(g *gen, shared, own, dst reg.Register, i int)
@@ -30,6 +31,7 @@ func (g *gen) unpacks() {
 	}
 	for _, u := range []unpacking{
 		{name: "Q50", own: q8Scales, fifth: true, flip: true},
+		{name: "Q50Plain", own: q8Scales, fifth: true, flip: true, plain: true},
 		{name: "IQ4NL", own: q8Scales, values: levels},
 		{name: "Q41", own: 2 * q8Scales, scales: (*gen).scalesDM},
 		{name: "Q51", own: 2 * q8Scales, fifth: true, scales: (*gen).scalesDM},
@@ -109,8 +111,12 @@ func (g *gen) unpack(u *unpacking) {
 						g.VPSRLW(operand.Imm(uint64(at-4)), fifth, b)
 					}
 					t := g.YMM()
-					g.VPAND(one, b, t)
-					if u.flip {
+					if u.plain {
+						g.VPANDN(one, b, t)
+					} else {
+						g.VPAND(one, b, t)
+					}
+					if u.flip && !u.plain {
 						g.VPSUBB(t, v, v)
 					} else {
 						g.VPOR(t, v, v)

@@ -37,6 +37,7 @@ type Compact struct {
 	values     *[16]int8 // that they stand for, or nil
 	scales     func(d, m *[Panel]float32, shared, own []byte)
 	unpackAsm  func(dst, src *byte, blocks int) // blocks of Block k; nil: plain Go does
+	plainAsm   func(dst, src *byte, blocks int) // for unpackPlain
 	// whole returns the product that reads panels as they lie; nil, or it returns nil: there is none, or none that is
 	// faster.
 	whole func(f *Funcs, rows, planes int) gemmIntegers
@@ -79,6 +80,7 @@ func compact(f Compact) *Compact {
 	f.Scales = f.shared + f.Block/Q8Block*f.own/Panel
 	f.Minima = f.scales != nil
 	f.unpackAsm = unpackAsm(f.Name)
+	f.plainAsm = unpackAsm(f.Name + " plain")
 	return &f
 }
 
@@ -173,6 +175,12 @@ func (f *Compact) unpack(dst, src []byte, blocks int) {
 		return
 	}
 	f.unpackGo(dst, src, blocks)
+}
+
+// unpackPlain is unpack for integers of five bits that are centred, and writes them plus 16.
+func (f *Compact) unpackPlain(dst, src []byte, blocks int) {
+	_, _ = src[blocks*f.Len-1], dst[blocks*f.unpacked()-1]
+	f.plainAsm(&dst[0], &src[0], blocks)
 }
 
 // unpacked returns the bytes of a block of Q8Block k that was unpacked.
@@ -295,20 +303,21 @@ func (f *Funcs) GemmCompact(format *Compact, c []float32, ldc int, a []uint32, a
 		}
 	}
 	gemm, step := f.unpackedQ8, format.unpacked()
-	switch five := format.values == nil && f.unpackedQ5 != nil; {
+	unpack := format.unpack
+	switch five := format.values == nil && planes == 1 && f.unpackedQ5 != nil; {
 	case format.Minima && five:
 		gemm = f.unpackedQ5M
 	case format.Minima:
 		gemm = f.unpackedQ8M
 	case five:
-		gemm = f.unpackedQ5
+		gemm, unpack = f.unpackedQ5, format.unpackPlain
 	}
 	at := 0
 	for n := k / Q8Block; ; {
 		chunk := min(compactChunk, n-at)
 		size := chunk * Q8Block / format.Block * format.Len
 		if chunk > 0 {
-			format.unpack(scratch[:CompactScratch], b, chunk*Q8Block/format.Block)
+			unpack(scratch[:CompactScratch], b, chunk*Q8Block/format.Block)
 		}
 		b = b[size:]
 		gemm(c, ldc, a[min(at*Q8ABlockLen, len(a)):], ars, scratch[:chunk*step], rows, chunk, planes, at > 0, b[:min(size, len(b))])

@@ -7,6 +7,8 @@ func unpackAsm(name string) func(dst, src *byte, blocks int) {
 	switch name {
 	case "Q5_0":
 		return unpackQ50AVX2
+	case "Q5_0 plain":
+		return unpackQ50PlainAVX2
 	case "IQ4_NL":
 		return unpackIQ4NLAVX2
 	case "Q4_1":

@@ -123,7 +123,8 @@ type Funcs struct {
 	// unpackedQ8 and unpackedQ8M multiply by few blocks of q8 and of q8m, whose arithmetic compact.go gives, that are in
 	// the first level of the cache. They prefetch next.
 	unpackedQ8, unpackedQ8M func(c []float32, ldc int, a []uint32, ars int, b []byte, rows, blocks, planes int, acc bool, next []byte)
-	// unpackedQ5 and unpackedQ5M are the same for integers from −16 to 15, and from 0 to 31; nil: they gain nothing.
+	// unpackedQ5 and unpackedQ5M are the same for activations of one plane and integers from −16 to 15, plus 16, and from 0
+	// to 31; nil: they gain nothing.
 	unpackedQ5, unpackedQ5M func(c []float32, ldc int, a []uint32, ars int, b []byte, rows, blocks, planes int, acc bool, next []byte)
 	// Exp sets dst[i] = exp(x[i]) to within 1.1 ulp; results below 2⁻¹²⁶ are 0.
 	// dst may be x.

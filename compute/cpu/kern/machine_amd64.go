@@ -91,10 +91,8 @@ var avx2 = Funcs{
 	unpackedQ8M: unpackedOf(Q8MBlockLen, func(planes int) []gemmQ8Func {
 		return [...][]gemmQ8Func{gemmsQ8MBytesAVX2[:], gemmsQ8MAVX2[:]}[planes-1]
 	}),
-	unpackedQ5: unpackedOf(Q8BlockLen, func(planes int) []gemmQ8Func { return [...][]gemmQ8Func{gemmsQ5BytesAVX2[:], gemmsQ8AVX2[:]}[planes-1] }),
-	unpackedQ5M: unpackedOf(Q8MBlockLen, func(planes int) []gemmQ8Func {
-		return [...][]gemmQ8Func{gemmsQ5MBytesAVX2[:], gemmsQ8MAVX2[:]}[planes-1]
-	}),
+	unpackedQ5:  unpackedOf(Q8BlockLen, func(int) []gemmQ8Func { return gemmsQ5BytesAVX2[:] }),
+	unpackedQ5M: unpackedOf(Q8MBlockLen, func(int) []gemmQ8Func { return gemmsQ5MBytesAVX2[:] }),
 	Exp:         unaryOf(expAVX2),
 	Max:         func(x []float32) float32 { return maxAVX2(unsafe.SliceData(x), len(x)) },
 	Peaks:       peaksOf(peaksAVX2),

@@ -51,29 +51,33 @@ func TestSelfTestFindsUnpackedProducts(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	// by the first format that each multiplies
+	// the first format that each multiplies
 	minima := "Q4_1"
 	if table.gemmQ41 != nil {
 		minima = "Q5_1"
 	}
-	products := map[string]func(f *Funcs) *unpackedProduct{
-		"Q5_0": func(f *Funcs) *unpackedProduct { return &f.unpackedQ8 },
-		minima: func(f *Funcs) *unpackedProduct { return &f.unpackedQ8M },
+	type product struct {
+		name  string
+		field func(f *Funcs) *unpackedProduct
+	}
+	products := []product{
+		{"Q5_0", func(f *Funcs) *unpackedProduct { return &f.unpackedQ8 }},
+		{minima, func(f *Funcs) *unpackedProduct { return &f.unpackedQ8M }},
 	}
 	if table.unpackedQ5 != nil {
-		products["IQ4_NL"], products["IQ4_XS"] = products["Q5_0"], products[minima]
-		products["Q5_0"] = func(f *Funcs) *unpackedProduct { return &f.unpackedQ5 }
-		products[minima] = func(f *Funcs) *unpackedProduct { return &f.unpackedQ5M }
+		products = append(products,
+			product{"Q5_0 with 1", func(f *Funcs) *unpackedProduct { return &f.unpackedQ5 }},
+			product{minima + " with 1", func(f *Funcs) *unpackedProduct { return &f.unpackedQ5M }})
 	}
-	for name, field := range products {
+	for _, p := range products {
 		f := *table
-		inner := *field(table)
-		*field(&f) = func(c []float32, ldc int, a []uint32, ars int, b []byte, rows, blocks, planes int, acc bool, next []byte) {
+		inner := *p.field(table)
+		*p.field(&f) = func(c []float32, ldc int, a []uint32, ars int, b []byte, rows, blocks, planes int, acc bool, next []byte) {
 			inner(c, ldc, a, ars, b, rows, blocks, planes, acc, next)
 			c[5]++
 		}
-		if err := f.SelfTest(func(string) {}); err == nil || !strings.Contains(err.Error(), "GemmCompact of "+name) {
-			t.Errorf("a product with %s differs from plain Go: %v", name, err)
+		if err := f.SelfTest(func(string) {}); err == nil || !strings.Contains(err.Error(), "GemmCompact of "+p.name) {
+			t.Errorf("a product with %s differs from plain Go: %v", p.name, err)
 		}
 	}
 	for name, field := range map[string]func(f *Funcs) *gemmIntegers{
