@@ -171,6 +171,7 @@ var Owners = map[string][]string{
 	"github.com/spf13/cobra":            {"cmd/talf/...", "internal/cli", "internal/manpages"},
 	"github.com/schollz/progressbar/v3": {"internal/cli"},
 	"gorgonia.org/cu":                   {"compute/cuda/..."},
+	"golang.org/x/image":                {"internal/plot"},
 }
 
 // Separate packages never import each other, not even in tests: what one learns reaches the other only

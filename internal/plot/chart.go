@@ -176,7 +176,7 @@ func (c *chart) margins() (left, right, below float64) {
 }
 
 // draw draws c with its texts in all, its axes around in.
-func (c *chart) draw(to *canvas, all, in box) {
+func (c *chart) draw(to canvas, all, in box) {
 	middle := (in.x0 + in.x1) / 2
 	to.text(c.Title, point{middle, all.y0 + around + titleSize*0.8}, titleSize, centre, 0)
 	if c.X != "" {
@@ -228,7 +228,7 @@ func (c *chart) draw(to *canvas, all, in box) {
 }
 
 // bar draws a bar of series i around x, unless its value is no number.
-func (c *chart) bar(to *canvas, in box, i int, x, width, value float64) {
+func (c *chart) bar(to canvas, in box, i int, x, width, value float64) {
 	if math.IsNaN(value) || math.IsInf(value, 0) {
 		return
 	}
@@ -251,7 +251,7 @@ func dashes(again bool) []float64 {
 
 // points draws series i as points joined by a line, with their intervals. What is no number is left
 // out.
-func (c *chart) points(to *canvas, in box, i int) {
+func (c *chart) points(to canvas, in box, i int) {
 	s := &c.Series[i]
 	colour, again := colour(i)
 	place := func(k int, v float64) (point, bool) {
@@ -288,7 +288,7 @@ func (c *chart) points(to *canvas, in box, i int) {
 const sample = 18.0
 
 // legend names the series, right of the axes.
-func (c *chart) legend(to *canvas, in box) {
+func (c *chart) legend(to canvas, in box) {
 	const line = 12.0
 	x, y := in.x1+6, in.y0+line/2
 	for i := range c.Series {

@@ -92,13 +92,14 @@ const (
 
 // CheckName refuses a file name whose format cannot be drawn.
 func CheckName(name string) error {
-	if !strings.EqualFold(filepath.Ext(name), ".svg") {
-		return fmt.Errorf("draw %s: want a name that ends in .svg", name)
+	switch strings.ToLower(filepath.Ext(name)) {
+	case ".png", ".svg":
+		return nil
 	}
-	return nil
+	return fmt.Errorf("draw %s: want a name that ends in .png or .svg", name)
 }
 
-// Write draws figures one below the other, in SVG. name is that of the picture, for errors.
+// Write draws figures one below the other, in the format given by the extension of name.
 func Write(w io.Writer, name string, figures []Figure) error {
 	width := figureWidth
 	for i := range figures {
@@ -135,7 +136,12 @@ func write(w io.Writer, name string, figures []Figure, width, height float64, pl
 		l, r, b := charts[i].margins()
 		left, right, below = max(left, l), max(right, r), max(below, b)
 	}
-	c := newCanvas(width, height)
+	var c canvas
+	if strings.EqualFold(filepath.Ext(name), ".png") {
+		c = newPNG(width, height)
+	} else {
+		c = newSVG(width, height)
+	}
 	for i := range charts {
 		in := place(i)
 		charts[i].draw(c, in, box{in.x0 + left, in.y0 + around + titleSize + 6, in.x1 - right, in.y1 - below})

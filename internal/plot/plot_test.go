@@ -2,7 +2,10 @@ package plot_test
 
 import (
 	"bytes"
+	"image/png"
 	"math"
+	"regexp"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -54,14 +57,19 @@ func TestEmptySeriesKeepTheirColour(t *testing.T) {
 }
 
 func TestPicturesHaveTheSizeOfTheirLayout(t *testing.T) {
-	two := []plot.Figure{lines(), lines()}
-	for want, write := range map[string]func(b *bytes.Buffer) error{
-		`width="504pt" height="518.4pt"`: func(b *bytes.Buffer) error { return plot.Write(b, "x.svg", two) },
-		`width="648pt" height="259.2pt"`: func(b *bytes.Buffer) error { return plot.WriteRow(b, "x.svg", two) },
-	} {
-		if got := draw(t, write); !strings.Contains(got, want) {
-			t.Errorf("the size is not %s: %.200s", want, got)
+	size := func(write func(b *bytes.Buffer) error) (w, h int) {
+		c, err := png.DecodeConfig(strings.NewReader(draw(t, write)))
+		if err != nil {
+			t.Fatal(err)
 		}
+		return c.Width, c.Height
+	}
+	two := []plot.Figure{lines(), lines()}
+	if w, h := size(func(b *bytes.Buffer) error { return plot.Write(b, "x.png", two) }); w != 7*144 || h < 1036 || h > 1037 {
+		t.Errorf("below one another: %d × %d", w, h)
+	}
+	if w, h := size(func(b *bytes.Buffer) error { return plot.WriteRow(b, "x.png", two) }); w != 9*144 || h > 519 {
+		t.Errorf("side by side: %d × %d", w, h)
 	}
 }
 
@@ -91,6 +99,49 @@ func TestAxesAreMarkedAtRoundValues(t *testing.T) {
 	}
 }
 
+// Both formats draw the same: ink of a bitmap is where SVG has a bar, a dot and letters, and nowhere
+// beyond the axis that ends the values.
+func TestBitmapsHaveInkWhereTheVectorsHaveIt(t *testing.T) {
+	f := plot.Figure{Title: "τ", MaxY: 1, FromZero: true, Series: []plot.Series{{Name: "s", X: []float64{1, 2, 3}, Y: []float64{0.5, 9, 0.5}}}}
+	vectors := draw(t, func(b *bytes.Buffer) error { return plot.Write(b, "x.svg", []plot.Figure{f}) })
+	img, err := png.Decode(strings.NewReader(draw(t, func(b *bytes.Buffer) error { return plot.Write(b, "x.png", []plot.Figure{f}) })))
+	if err != nil {
+		t.Fatal(err)
+	}
+	ink := func(x, y float64) bool {
+		r, g, b, _ := img.At(int(2*x), int(2*y)).RGBA()
+		return r != 0xffff || g != 0xffff || b != 0xffff
+	}
+	dots := regexp.MustCompile(`<circle cx="([0-9.]+)" cy="([0-9.]+)"`).FindAllStringSubmatch(vectors, -1)
+	if len(dots) != 4 { // the points and the one in the legend
+		t.Fatalf("%d dots:\n%s", len(dots), vectors)
+	}
+	for _, d := range dots {
+		x, _ := strconv.ParseFloat(d[1], 64)
+		y, _ := strconv.ParseFloat(d[2], 64)
+		if !ink(x, y) {
+			t.Errorf("no ink at %v, %v", x, y)
+		}
+	}
+	title := regexp.MustCompile(`<text x="([0-9.]+)" y="([0-9.]+)" font-size="12"`).FindStringSubmatch(vectors)
+	x, _ := strconv.ParseFloat(title[1], 64)
+	y, _ := strconv.ParseFloat(title[2], 64)
+	n := 0
+	for dx := -6.0; dx < 6; dx += 0.5 {
+		for dy := -9.0; dy < 1; dy += 0.5 {
+			if ink(x+dx, y+dy) {
+				n++
+			}
+		}
+	}
+	if n < 20 {
+		t.Errorf("the title has %d inked pixels", n)
+	}
+	if ink(2, 2) || ink(x+60, y) {
+		t.Error("ink where nothing is")
+	}
+}
+
 func TestFiguresThatCannotBeDrawn(t *testing.T) {
 	short := plot.Figure{Series: []plot.Series{{Name: "short", X: []float64{1}, Y: []float64{1, 2}}}}
 	for _, c := range []struct {
@@ -99,7 +150,7 @@ func TestFiguresThatCannotBeDrawn(t *testing.T) {
 		want    string
 	}{
 		{"x.svg", nil, "nothing to draw"},
-		{"x.png", []plot.Figure{lines()}, "ends in .svg"},
+		{"x.pdf", []plot.Figure{lines()}, ".png or .svg"},
 		{"x.svg", []plot.Figure{short}, "short: 1 values of x, 2 of y"},
 	} {
 		for _, write := range []func(b *bytes.Buffer) error{

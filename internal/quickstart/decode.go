@@ -91,7 +91,7 @@ func (r *run) decode(ctx context.Context) error {
 	}
 	r.state.Result.Rows = c.rows
 	var err error
-	r.state.Result.Plot, err = savePlot(r.Dir, c.rows)
+	r.state.Result.Plots, err = savePlots(r.Dir, c.rows)
 	return err
 }
 

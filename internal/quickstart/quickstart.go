@@ -84,18 +84,18 @@ type Config struct {
 
 // A Result is what a finished run measured.
 type Result struct {
-	Plan Plan   `json:"plan"`
-	Plot string `json:"plot"` // file
-	Rows []Row  `json:"rows"`
-	Deep []Row  `json:"deep_rows"` // of the deepened target
-	dir  string
+	Plan  Plan     `json:"plan"`
+	Plots []string `json:"plots"` // files
+	Rows  []Row    `json:"rows"`
+	Deep  []Row    `json:"deep_rows"` // of the deepened target
+	dir   string
 }
 
 // found is what the stages found, kept in state.json.
 type found struct {
-	Rows []Row  `json:"rows,omitempty"`
-	Deep []Row  `json:"deep_rows,omitempty"`
-	Plot string `json:"plot,omitempty"`
+	Rows  []Row    `json:"rows,omitempty"`
+	Deep  []Row    `json:"deep_rows,omitempty"`
+	Plots []string `json:"plots,omitempty"`
 }
 
 // A run is one call of Run.
@@ -135,7 +135,7 @@ func Run(ctx context.Context, c Config) (*Result, error) {
 		return nil, err
 	}
 	f := &r.state.Result
-	return &Result{Plan: r.Plan, Plot: f.Plot, Rows: f.Rows, Deep: f.Deep, dir: r.Dir}, nil
+	return &Result{Plan: r.Plan, Plots: f.Plots, Rows: f.Rows, Deep: f.Deep, dir: r.Dir}, nil
 }
 
 // unpack writes the model and the text. None of the text's prompts is among those that are

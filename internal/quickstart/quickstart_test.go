@@ -105,7 +105,7 @@ func TestFilesOfAnotherPlanAreNotTakenOver(t *testing.T) {
 
 func TestTheTableComparesHeadsWithPlainDecoding(t *testing.T) {
 	r := &Result{
-		Plan: Default(), Plot: "a.svg", dir: "qs",
+		Plan: Default(), Plots: []string{"a.png", "a.svg"}, dir: "qs",
 		Rows: []Row{
 			{Method: "ar", Tau: 1, TokensPerSecond: 100, SpeedUp: 1, Equal: 24, Outputs: 24},
 			{Method: "salf:N=12,B=4", Head: "talf", Tau: 3.5, TokensPerSecond: 250, SpeedUp: 2.5, Low: 2, High: 3, ByDepth: []float64{0.75, 0.5}, Equal: 23, Outputs: 24},
@@ -117,7 +117,7 @@ func TestTheTableComparesHeadsWithPlainDecoding(t *testing.T) {
 		"ar            –           1.00       100  1.00                 \n",
 		"salf          talf        3.50       250  2.50 [2.00, 3.00]     0.75 0.50\n",
 		"salf          talf        3.00         0  1.95 [1.90, 2.25]    \n",
-		"24 prompts of up to 96\n", "39 of 40 outputs", "deepened to 100 layers", "Plot: a.svg\n", "talf report qs --out",
+		"24 prompts of up to 96\n", "39 of 40 outputs", "deepened to 100 layers", "Plots: a.png, a.svg\n", "talf report qs --out",
 		"--model " + filepath.Join("qs", "model") + " --head " + filepath.Join("qs", "talf") + " ",
 	} {
 		if !strings.Contains(text, want) {

@@ -38,7 +38,7 @@ cost of a larger one, not a larger model. salf chooses the tree by measured cost
 		writeRows(&b, r.Deep)
 	}
 	fmt.Fprintf(&b, `
-Plot: %[1]s
+Plots: %[1]s
 
 A page about this run: talf report %[4]s --out report.html
 
@@ -58,7 +58,7 @@ Or serve it with the head that was just trained, and ask it from another termina
 
   talf serve --model %[2]s --head %[3]s
   curl http://127.0.0.1:8080/v1/completions -H 'Content-Type: application/json' -d '{"prompt": "Once upon a time", "max_tokens": 40, "temperature": 0}'
-`, r.Plot, filepath.Join(r.dir, "model"), filepath.Join(r.dir, "talf"), r.dir)
+`, strings.Join(r.Plots, ", "), filepath.Join(r.dir, "model"), filepath.Join(r.dir, "talf"), r.dir)
 	return b.String()
 }
 
@@ -78,9 +78,9 @@ func writeRows(b *strings.Builder, rows []Row) {
 	}
 }
 
-// savePlot draws τ and acceptance by depth of every row, and returns
-// the path of the file.
-func savePlot(dir string, rows []Row) (string, error) {
+// savePlots draws τ and acceptance by depth of every row, as PNG and as SVG, and returns
+// the paths of the two files.
+func savePlots(dir string, rows []Row) ([]string, error) {
 	tau := plot.Figure{Title: "Tokens per target pass (τ)"}
 	kept := plot.Figure{Title: "Rounds that accept a node at this depth", X: "depth", FromZero: true, MaxY: 1}
 	for i := range rows {
@@ -92,6 +92,14 @@ func savePlot(dir string, rows []Row) (string, error) {
 		}
 		kept.Series = append(kept.Series, s)
 	}
-	path := filepath.Join(dir, "quickstart.svg")
-	return path, durable.Write(path, func(w io.Writer) error { return plot.WriteRow(w, path, []plot.Figure{tau, kept}) })
+	var paths []string
+	for _, name := range []string{"quickstart.png", "quickstart.svg"} {
+		path := filepath.Join(dir, name)
+		err := durable.Write(path, func(w io.Writer) error { return plot.WriteRow(w, name, []plot.Figure{tau, kept}) })
+		if err != nil {
+			return nil, err
+		}
+		paths = append(paths, path)
+	}
+	return paths, nil
 }

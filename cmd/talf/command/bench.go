@@ -112,7 +112,7 @@ func (o *benchOptions) methodFlags(f *pflag.FlagSet, method string) {
 	f.StringArrayVar(&o.methods, "method", []string{"beam", "optimal", "salf"}, method+methodsHelp())
 	o.tables.Flags(f)
 	f.IntSliceVar(&o.budgets, "budget", nil, "largest trees to compare with, root included (0: the method's own limit)")
-	f.StringVar(&o.picture, "plot", "", "draw the figures to a file that ends in .svg")
+	f.StringVar(&o.picture, "plot", "", "draw the figures to a file that ends in .png or .svg")
 }
 
 func (o *benchOptions) warmupFlag(f *pflag.FlagSet) {

@@ -16,7 +16,7 @@ func checkPlot(path string, made ...string) error {
 		return nil
 	}
 	if plot.CheckName(path) != nil {
-		return usagef("--plot is %q, want a name that ends in .svg", path)
+		return usagef("--plot is %q, want a name that ends in .png or .svg", path)
 	}
 	if slices.ContainsFunc(made, func(dir string) bool { return filepath.Dir(path) == filepath.Clean(dir) }) {
 		return nil

@@ -54,7 +54,7 @@ probability that the head gives to the model's choice is calibrated.`
 		Use:     e.Name + " MODEL --head CKPT --prompts FILE",
 		Short:   e.Doc,
 		Long:    long,
-		Example: "  talf eval " + e.Name + " MODEL --head talf=heads/talf --prompts maths=gsm8k.jsonl --plot " + e.Name + ".svg",
+		Example: "  talf eval " + e.Name + " MODEL --head talf=heads/talf --prompts maths=gsm8k.jsonl --plot " + e.Name + ".png",
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if err := o.check(cmd); err != nil {
 				return err
@@ -78,7 +78,7 @@ probability that the head gives to the model's choice is calibrated.`
 	}
 	f.IntVar(&o.boot.Reps, "resamples", o.boot.Reps, "samples of the bootstrap")
 	f.Float64Var(&o.boot.Level, "confidence", o.boot.Level, "level of confidence of the intervals")
-	f.StringVar(&o.picture, "plot", "", "draw to a file that ends in .svg")
+	f.StringVar(&o.picture, "plot", "", "draw to a file that ends in .png or .svg")
 	o.printing.flags(f)
 	return c
 }

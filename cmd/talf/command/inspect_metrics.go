@@ -42,7 +42,7 @@ trees let expect without decoding; it is a lower bound.`,
 			return nil
 		}),
 	}
-	c.Flags().StringVar(&picture, "plot", "", "draw losses and τ̂ to this .svg")
+	c.Flags().StringVar(&picture, "plot", "", "draw losses and τ̂ to this .png or .svg")
 	c.Flags().BoolVar(&asJSON, "json", false, "print JSON")
 	return c
 }

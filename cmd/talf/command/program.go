@@ -194,7 +194,7 @@ func (s *Session) Stage(what, unit string) *cli.Progress { return s.a.progress(w
 func (s *Session) PrintFlags(f *pflag.FlagSet, plot string) {
 	s.o.printing.flags(f)
 	if plot != "" {
-		f.StringVar(&s.o.picture, "plot", "", plot+" to a file that ends in .svg")
+		f.StringVar(&s.o.picture, "plot", "", plot+" to a file that ends in .png or .svg")
 	}
 }
 

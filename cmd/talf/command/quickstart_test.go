@@ -60,8 +60,8 @@ func TestQuickstartGoesOnWhereItStopped(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if len(again.Rows) != 7 || len(again.Deep) != 3 || again.Plot == "" {
-		t.Fatalf("%d and %d rows and plot %q", len(again.Rows), len(again.Deep), again.Plot)
+	if len(again.Rows) != 7 || len(again.Deep) != 3 || len(again.Plots) != 2 {
+		t.Fatalf("%d and %d rows and plots %v", len(again.Rows), len(again.Deep), again.Plots)
 	}
 	rows := slices.Concat(whole.Rows, whole.Deep)
 	for i, r := range slices.Concat(again.Rows, again.Deep) {
@@ -70,8 +70,10 @@ func TestQuickstartGoesOnWhereItStopped(t *testing.T) {
 			t.Errorf("row %d: %+v, want %+v", i, r, w)
 		}
 	}
-	if info, err := os.Stat(again.Plot); err != nil || info.Size() < 1000 {
-		t.Errorf("plot %s: %v", again.Plot, err)
+	for _, name := range again.Plots {
+		if info, err := os.Stat(name); err != nil || info.Size() < 1000 {
+			t.Errorf("plot %s: %v", name, err)
+		}
 	}
 	servesWhatItTrained(t, again.String())
 }

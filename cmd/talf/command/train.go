@@ -150,7 +150,7 @@ func (o *trainOptions) flags(f *pflag.FlagSet) {
 	f.Var(&o.stages, "stage", "`LOSS:STEPS` or LOSS:EPOCHSe, with an optional schedule :lr=…,min-lr=…,warmup=…, instead of --loss and --steps (may be repeated)")
 	f.IntVar(&o.cfg.Patience, "patience", o.cfg.Patience, "evaluations without a better τ̂ after which a stage ends (0: never)")
 	f.StringVar(&o.features, "features", o.features, "the model's hidden states: stored (in the data), recompute (with the model) or auto (stored, if the data have them)")
-	f.StringVar(&o.plot, "plot", "", "plot the run's losses and τ̂ to this .svg file at the end")
+	f.StringVar(&o.plot, "plot", "", "plot the run's losses and τ̂ to this .png or .svg file at the end")
 	f.IntVar(&o.cfg.Rows, "rows", o.cfg.Rows, "positions of a batch; whole sequences are packed into it")
 	f.IntVar(&o.cfg.Accum, "accum", o.cfg.Accum, "batches of a step (under mpirun: of each rank)")
 	f.Float64Var(&o.cfg.LR, "lr", o.cfg.LR, "learning rate")

@@ -134,7 +134,7 @@ func scenarios(t *testing.T) []scenario {
 			read: func(dir string) []string { return []string{"datastore", "inspect", filepath.Join(dir, "text.idx")} },
 		},
 		{name: "inspect trace --svg", commands: one("inspect", "trace", trace, "--svg", "DIR/rounds.svg")},
-		{name: "quickstart", large: true, commands: one("quickstart", "--dir", "DIR/out"), timed: []string{"state.json", "quickstart.svg"}},
+		{name: "quickstart", large: true, commands: one("quickstart", "--dir", "DIR/out"), timed: []string{"state.json", "quickstart.png", "quickstart.svg"}},
 	}
 	for _, format := range []string{"eagle", "sglang", "vllm", "speculators"} {
 		all = append(all, scenario{name: "export " + format, commands: one("export", "--head", w.Head, "--model", w.Model, "--format", format, "--verifier", "org/model", "--out", "DIR/out")})
@@ -184,8 +184,8 @@ func (s *scenario) contents(t *testing.T, dir string) map[string]string {
 			return nil
 		case name == "metrics.jsonl":
 			text = seconds.ReplaceAllString(text, `"seconds":0`)
-		case slices.Contains(s.timed, name) && strings.Contains(name, "."+"svg"):
-			text = fmt.Sprint("a picture, complete: ", strings.HasSuffix(strings.TrimSpace(text), "</svg>"))
+		case slices.Contains(s.timed, name) && strings.Contains(name, "."+"svg"), strings.HasSuffix(name, ".png"):
+			text = fmt.Sprint("a picture, complete: ", strings.HasSuffix(strings.TrimSpace(text), "</svg>") || strings.Contains(text, "IEND"))
 		case slices.Contains(s.timed, name):
 			text = number.ReplaceAllString(text, "0")
 		}

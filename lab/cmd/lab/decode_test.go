@@ -21,13 +21,15 @@ func TestPassesAndProductsAreMeasured(t *testing.T) {
 	if len(r.Passes) != 3*2*2 || r.Passes[0].Model != "F32" || r.Passes[0].Context != 5 || r.Device == "" || r.Date == "" {
 		t.Errorf("%+v", r)
 	}
-	path := filepath.Join(t.TempDir(), "p.svg")
-	talftest.OK(t, "", "decode", "--model", dir, "--rows", "1,3", "--context", "5,9", "--reps", "1", "--prompt", "7", "--plot", path)
-	if b, err := os.ReadFile(path); err != nil || len(b) < 1000 {
-		t.Errorf("%s has %d bytes: %v", path, len(b), err)
+	for _, name := range []string{"p.svg", "p.png"} {
+		path := filepath.Join(t.TempDir(), name)
+		talftest.OK(t, "", "decode", "--model", dir, "--rows", "1,3", "--context", "5,9", "--reps", "1", "--prompt", "7", "--plot", path)
+		if b, err := os.ReadFile(path); err != nil || len(b) < 1000 {
+			t.Errorf("%s has %d bytes: %v", name, len(b), err)
+		}
 	}
-	talftest.Run(t, "", "decode", "--model", dir, "--plot", "p.gif").Refuses(t, command.ExitUsage, ".svg")
-	talftest.Run(t, "", "decode", "--model", dir, "--plot", "p").Refuses(t, command.ExitUsage, ".svg")
+	talftest.Run(t, "", "decode", "--model", dir, "--plot", "p.gif").Refuses(t, command.ExitUsage, ".png or .svg")
+	talftest.Run(t, "", "decode", "--model", dir, "--plot", "p").Refuses(t, command.ExitUsage, ".png or .svg")
 	if s := talftest.OK(t, "", "kernels", "--rows", "1", "--reps", "1", "--class", "portable", "--dtype", "q8,q4", "--sizes", "64x96", "--markdown"); !strings.Contains(s, "| portable | Q8 | 64×96 | 1 |") || !strings.Contains(s, "| portable | Q4 | 64×96 | 1 |") {
 		t.Error(s)
 	}
