@@ -31,40 +31,41 @@ func (d Document) Text() string { return d.Prompt + d.Answer }
 
 // The streams, by the prompt's hash modulo 16.
 const (
-	forTraining   = 0 // 0 to 12
-	forValidation = 13
-	forTesting    = 14 // 14 and 15
+	ForTraining   = 0 // 0 to 12
+	ForValidation = 13
+	ForTesting    = 14 // 14 and 15
 )
 
-func stream(prompt string) int {
+// Stream returns the stream of the documents with a prompt.
+func Stream(prompt string) int {
 	h := fnv.New32a()
 	h.Write([]byte(prompt))
 	// FNV's low bits alone are weak for texts with equal endings.
 	s := h.Sum32()
 	switch m := (s ^ s>>16) % 16; {
-	case m < forValidation:
-		return forTraining
-	case m < forTesting:
-		return forValidation
+	case m < ForValidation:
+		return ForTraining
+	case m < ForTesting:
+		return ForValidation
 	}
-	return forTesting
+	return ForTesting
 }
 
 // draw writes n documents of one stream and adds up the information of the
 // choices in their answers' and prompts' templates, in bits.
 func draw(seed uint64, n, from int) ([]Document, float64) {
-	w := &writer{rng: newRand(seed)}
+	w := NewWriter(seed)
 	out := make([]Document, 0, n)
 	bits := 0.0
 	for len(out) < n {
 		w.bits = 0
 		var d Document
-		if w.intn(3) == 0 {
+		if w.Intn(3) == 0 {
 			d = w.sum()
 		} else {
-			d = w.story()
+			d = w.Story()
 		}
-		if stream(d.Prompt) == from {
+		if Stream(d.Prompt) == from {
 			out = append(out, d)
 			bits += w.bits
 		}
@@ -74,20 +75,20 @@ func draw(seed uint64, n, from int) ([]Document, float64) {
 
 // Corpus writes n training documents, two stories to one sum.
 func Corpus(seed uint64, n int) []Document {
-	d, _ := draw(seed, n, forTraining)
+	d, _ := draw(seed, n, ForTraining)
 	return d
 }
 
 // Validation writes n documents that are in no Corpus.
 func Validation(seed uint64, n int) []Document {
-	d, _ := draw(seed, n, forValidation)
+	d, _ := draw(seed, n, ForValidation)
 	return d
 }
 
 // Prompts writes n prompts of documents that are in no Corpus and no
 // Validation: beginnings of stories, and questions.
 func Prompts(seed uint64, n int) []string {
-	d, _ := draw(seed, n, forTesting)
+	d, _ := draw(seed, n, ForTesting)
 	out := make([]string, n)
 	for i := range d {
 		out[i] = d[i].Prompt
@@ -123,19 +124,20 @@ func unpack(dir string, want func(name string) bool) error {
 		if err != nil {
 			return fmt.Errorf("unpack the demo target: %w", err)
 		}
-		if err := writeFile(filepath.Join(dir, f.Name()), b); err != nil {
+		if err := WriteFile(filepath.Join(dir, f.Name()), b); err != nil {
 			return fmt.Errorf("unpack the demo target: %w", err)
 		}
 	}
 	return nil
 }
 
-// writeFile writes a whole file or none, and does nothing if it is already there.
-func writeFile(path string, b []byte) error {
+// WriteFile writes a whole file or none, and does nothing if it is already there.
+func WriteFile(path string, b []byte) error {
 	if old, err := vfs.ReadFile(path); err == nil && string(old) == string(b) {
 		return nil
 	}
 	return durable.WriteFile(path, b)
 }
 
-func newRand(seed uint64) *rand.Rand { return rand.New(rand.NewPCG(seed, 0x74616c66)) }
+// NewRand returns the source of the texts with a seed.
+func NewRand(seed uint64) *rand.Rand { return rand.New(rand.NewPCG(seed, 0x74616c66)) }

@@ -12,16 +12,16 @@ import (
 )
 
 func TestEveryTemplateExpands(t *testing.T) {
-	w := &writer{rng: newRand(1)}
+	w := NewWriter(1)
 	for _, text := range slices.Concat(openings, asides, inventions, endings) {
-		w.bind = bound()
-		w.check(synonyms.Replace(text))
+		w.Bind = bound()
+		w.Check(synonyms.Replace(text))
 	}
 	for _, p := range plots {
 		for _, beat := range p {
 			for _, text := range beat {
-				w.bind = bound()
-				w.check(synonyms.Replace(text))
+				w.Bind = bound()
+				w.Check(synonyms.Replace(text))
 			}
 		}
 	}
@@ -111,7 +111,7 @@ func TestSumsAreRight(t *testing.T) {
 // text's, is about one bit per token.
 func TestEntropyPerToken(t *testing.T) {
 	tok := embedded(t)
-	docs, bits := draw(5, 500, forTraining)
+	docs, bits := draw(5, 500, ForTraining)
 	tokens, longest := 0, 0
 	for _, d := range docs {
 		ids, err := tok.Encode(d.Text(), true)
@@ -149,4 +149,24 @@ func embedded(t *testing.T) *tokenizer.Tokenizer {
 		t.Fatal(err)
 	}
 	return tok
+}
+
+func TestNumbersOfTemplates(t *testing.T) {
+	w := NewWriter(1)
+	seen := map[string]bool{}
+	for range 200 {
+		n, ok := w.number("8-11")
+		seen[n] = true
+		if !ok {
+			t.Fatal("8-11 is a range")
+		}
+	}
+	if len(seen) != 4 || !seen["8"] || !seen["11"] {
+		t.Errorf("8-11 gave %v", seen)
+	}
+	for _, s := range []string{"", "8", "x-9", "9-x", "9-8", "-3"} {
+		if n, ok := w.number(s); ok {
+			t.Errorf("%q is no range, but gave %q", s, n)
+		}
+	}
 }

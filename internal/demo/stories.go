@@ -2,30 +2,33 @@ package demo
 
 import "strings"
 
-type person struct{ name, he, him, his string }
+// A Person is somebody of a story.
+type Person struct{ Name, He, Him, His string }
 
-func she(names ...string) []person { return people("she", "her", "her", names) }
-func he(names ...string) []person  { return people("he", "him", "his", names) }
+func she(names ...string) []Person { return people("she", "her", "her", names) }
+func he(names ...string) []Person  { return people("he", "him", "his", names) }
 
-func people(he, him, his string, names []string) []person {
-	out := make([]person, len(names))
+func people(he, him, his string, names []string) []Person {
+	out := make([]Person, len(names))
 	for i, n := range names {
-		out[i] = person{n, he, him, his}
+		out[i] = Person{n, he, him, his}
 	}
 	return out
 }
 
-var persons = append(
+// Persons are those of the texts.
+var Persons = append(
 	she("Mia", "Lily", "Anna", "Nora", "Ella", "Ruby", "Zoe", "Clara", "Maya", "Ivy", "Hana", "Rosa", "Emma", "Tess"),
 	he("Ben", "Tom", "Max", "Leo", "Sam", "Jack", "Owen", "Finn", "Hugo", "Ravi", "Omar", "Theo", "Luca", "Nico")...)
 
+// Words of the texts.
 var (
-	animals = []string{"fox", "rabbit", "bear", "duck", "owl", "mouse", "dog", "cat", "frog", "goat", "squirrel", "turtle"}
-	places  = []string{"forest", "village", "garden", "valley", "meadow", "town", "farm", "harbor"}
-	spots   = []string{"under the old bridge", "behind the big barn", "beside the pond", "near the tall tree", "at the end of the lane", "on top of the hill", "inside a hollow log", "by the stone wall"}
-	things  = []string{"kite", "lantern", "drum", "boat", "basket", "whistle", "ball", "blanket", "key", "bell", "hat", "scarf"}
-	colors  = []string{"red", "blue", "green", "yellow", "silver", "brown", "white", "purple"}
-	foods   = []string{"bread", "soup", "apple pie", "berry cake", "corn muffins", "pancakes", "honey cookies", "plum jam"}
+	Animals = []string{"fox", "rabbit", "bear", "duck", "owl", "mouse", "dog", "cat", "frog", "goat", "squirrel", "turtle"}
+	Places  = []string{"forest", "village", "garden", "valley", "meadow", "town", "farm", "harbor"}
+	Spots   = []string{"under the old bridge", "behind the big barn", "beside the pond", "near the tall tree", "at the end of the lane", "on top of the hill", "inside a hollow log", "by the stone wall"}
+	Things  = []string{"kite", "lantern", "drum", "boat", "basket", "whistle", "ball", "blanket", "key", "bell", "hat", "scarf"}
+	Colors  = []string{"red", "blue", "green", "yellow", "silver", "brown", "white", "purple"}
+	Foods   = []string{"bread", "soup", "apple pie", "berry cake", "corn muffins", "pancakes", "honey cookies", "plum jam"}
 	plants  = []string{"beans", "carrots", "pumpkins", "roses", "tulips", "tomatoes", "sunflowers", "onions"}
 	sounds  = []string{"tap, tap, tap", "creak, creak", "hoot, hoot", "drip, drop", "scratch, scratch", "bump, bump"}
 	grown   = []string{"grandmother", "grandfather", "mother", "father", "aunt", "uncle", "teacher"}
@@ -190,55 +193,55 @@ var plots = []plot{
 const schoolPlot = 8
 
 // story writes one story; the prompt is its opening and first beat.
-func (w *writer) story() Document {
-	h, g := two(w, persons)
-	f, _ := two(w, animalNames)
-	w.bind = map[string]string{
-		"h": h.name, "he": h.he, "him": h.him, "his": h.his, "He": title(h.he), "His": title(h.his),
-		"g": g.name, "f": f,
-		"place": pick(w, places), "spot": pick(w, spots), "thing": pick(w, things), "color": pick(w, colors),
-		"food": pick(w, foods), "plant": pick(w, plants), "animal": pick(w, animals), "elder": pick(w, grown),
-		"sound": pick(w, sounds),
+func (w *Writer) Story() Document {
+	h, g := Two(w, Persons)
+	f, _ := Two(w, animalNames)
+	w.Bind = map[string]string{
+		"h": h.Name, "he": h.He, "him": h.Him, "his": h.His, "He": Title(h.He), "His": Title(h.His),
+		"g": g.Name, "f": f,
+		"place": Pick(w, Places), "spot": Pick(w, Spots), "thing": Pick(w, Things), "color": Pick(w, Colors),
+		"food": Pick(w, Foods), "plant": Pick(w, plants), "animal": Pick(w, Animals), "elder": Pick(w, grown),
+		"sound": Pick(w, sounds),
 	}
-	w.bind["Sound"] = title(w.bind["sound"])
-	w.bind["spotUp"] = title(w.bind["spot"])
-	n := w.intn(len(plots))
+	w.Bind["Sound"] = Title(w.Bind["sound"])
+	w.Bind["spotUp"] = Title(w.Bind["spot"])
+	n := w.Intn(len(plots))
 	p := plots[n]
 	if n == schoolPlot {
-		w.bind["f"] = g.name
+		w.Bind["f"] = g.Name
 	}
-	opening := pick(w, openings)
-	if h.he == "he" {
+	opening := Pick(w, openings)
+	if h.He == "he" {
 		opening = strings.ReplaceAll(opening, "[girl|child]", "[boy|child]")
 	}
-	parts := []string{w.expand(opening), w.expand(pick(w, p[0]))}
+	parts := []string{w.Expand(opening), w.Expand(Pick(w, p[0]))}
 	prompt := strings.Join(parts, " ")
 	parts = parts[:0]
 	for i, beat := range p[1:] {
 		switch {
 		case i == 0:
-		case w.intn(2) == 0:
-			parts = append(parts, w.sentence(pick(w, inventions)))
+		case w.Intn(2) == 0:
+			parts = append(parts, w.sentence(Pick(w, inventions)))
 		default:
-			parts = append(parts, w.sentence(pick(w, asides)))
+			parts = append(parts, w.sentence(Pick(w, asides)))
 		}
-		parts = append(parts, w.sentence(pick(w, beat)))
+		parts = append(parts, w.sentence(Pick(w, beat)))
 	}
-	parts = append(parts, w.sentence(pick(w, endings)))
+	parts = append(parts, w.sentence(Pick(w, endings)))
 	return Document{Prompt: prompt, Answer: " " + strings.Join(parts, " ")}
 }
 
 // sentence expands a template with other words for common ones, and sometimes a word about the
 // time in front.
-func (w *writer) sentence(t string) string {
+func (w *Writer) sentence(t string) string {
 	t = synonyms.Replace(t)
 	for _, start := range [][2]string{{"{He} ", "{he} "}, {"{His} ", "{his} "}, {"The ", "the "}, {"They ", "they "}, {"{h} ", "{h} "}, {"It ", "it "}} {
-		if rest, ok := strings.CutPrefix(t, start[0]); ok && w.intn(2) == 0 {
+		if rest, ok := strings.CutPrefix(t, start[0]); ok && w.Intn(2) == 0 {
 			t = times + ", " + start[1] + rest
 			break
 		}
 	}
-	return w.expand(t)
+	return w.Expand(t)
 }
 
 const times = "[After a while|A little later|Before long|All at once|To be sure|Of course|As always|In the end|Now|Just then|For once|Without a word|With a sigh|Once again|Still]"
@@ -267,4 +270,5 @@ var synonyms = strings.NewReplacer(
 
 var animalNames = []string{"Pip", "Bramble", "Coco", "Dusty", "Fern", "Hazel", "Moss", "Nibbles", "Pepper", "Tumble", "Willow", "Biscuit"}
 
-func title(s string) string { return strings.ToUpper(s[:1]) + s[1:] }
+// Title begins a text with a capital.
+func Title(s string) string { return strings.ToUpper(s[:1]) + s[1:] }

@@ -17,11 +17,11 @@ func WriteJSONL(path string, docs []Document) error {
 	for i, d := range docs {
 		lines[i] = map[string]string{"text": d.Text()}
 	}
-	return writeLines(path, lines)
+	return WriteLines(path, lines)
 }
 
-// writeLines writes values to a file, a line of JSON each.
-func writeLines[T any](path string, values []T) error {
+// WriteLines writes values to a file, a line of JSON each.
+func WriteLines[T any](path string, values []T) error {
 	var out []byte
 	for _, v := range values {
 		b, err := json.Marshal(v)
@@ -30,7 +30,7 @@ func writeLines[T any](path string, values []T) error {
 		}
 		out = append(append(out, b...), '\n')
 	}
-	if err := writeFile(path, out); err != nil {
+	if err := WriteFile(path, out); err != nil {
 		return fmt.Errorf("demo texts: %w", err)
 	}
 	return nil

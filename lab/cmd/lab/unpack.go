@@ -10,6 +10,7 @@ import (
 	"talf/internal/demo"
 	"talf/internal/quickstart"
 	"talf/lab/gsm10m"
+	"talf/lab/sets"
 	"talf/lab/target"
 )
 
@@ -50,17 +51,17 @@ func unpack(dir string) error {
 	if err := demo.Unpack(filepath.Join(dir, "quickstart-target")); err != nil {
 		return err
 	}
-	if err := demo.WriteOrders(filepath.Join(dir, "orders")); err != nil {
+	if err := sets.WriteOrders(filepath.Join(dir, "orders")); err != nil {
 		return err
 	}
 	prompts := filepath.Join(dir, "prompts")
-	if err := demo.WriteSets(prompts); err != nil {
+	if err := sets.WriteSets(prompts); err != nil {
 		return err
 	}
 	plan := quickstart.Default()
 	return errors.Join(
 		demo.WriteJSONL(filepath.Join(prompts, "quickstart-text.jsonl"), demo.Corpus(plan.Seed, plan.Documents)),
-		demo.WriteJSONL(filepath.Join(prompts, "quickstart.jsonl"), demo.Continued(demo.Prompts(plan.Seed, demo.SetPrompts))),
+		demo.WriteJSONL(filepath.Join(prompts, "quickstart.jsonl"), sets.Continued(demo.Prompts(plan.Seed, sets.SetPrompts))),
 	)
 }
 

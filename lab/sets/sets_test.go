@@ -1,4 +1,4 @@
-package demo
+package sets
 
 import (
 	"crypto/sha256"
@@ -6,13 +6,15 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"talf/internal/demo"
 )
 
 func TestEveryTemplateOfTheSetsExpands(t *testing.T) {
-	w := &writer{rng: newRand(1)}
+	w := demo.NewWriter(1)
 	for _, text := range slices.Concat(problems, requests, functions, facts) {
-		w.bindSet()
-		w.check(text)
+		bindSet(w)
+		w.Check(text)
 	}
 }
 
@@ -53,26 +55,6 @@ func TestSetsKeepTrainingAndTestingApart(t *testing.T) {
 			if s.Name != "code" && strings.ContainsAny(p, "[]{}|") {
 				t.Errorf("%s: a template was not expanded: %q", s.Name, p)
 			}
-		}
-	}
-}
-
-func TestNumbersOfTemplates(t *testing.T) {
-	w := &writer{rng: newRand(1)}
-	seen := map[string]bool{}
-	for range 200 {
-		n, ok := w.number("8-11")
-		seen[n] = true
-		if !ok {
-			t.Fatal("8-11 is a range")
-		}
-	}
-	if len(seen) != 4 || !seen["8"] || !seen["11"] {
-		t.Errorf("8-11 gave %v", seen)
-	}
-	for _, s := range []string{"", "8", "x-9", "9-x", "9-8", "-3"} {
-		if n, ok := w.number(s); ok {
-			t.Errorf("%q is no range, but gave %q", s, n)
 		}
 	}
 }

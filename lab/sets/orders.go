@@ -1,4 +1,4 @@
-package demo
+package sets
 
 import (
 	"encoding/json"
@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 
+	"talf/internal/demo"
 	"talf/internal/durable"
 )
 
@@ -24,7 +25,7 @@ func OrderSchema() []byte {
 		"type": "object", "required": []string{"count", "name"}, "additionalProperties": false,
 		"properties": ordered{
 			{"count", object{"type": "integer", "minimum": 1, "maximum": 999}},
-			{"color", object{"enum": colors}},
+			{"color", object{"enum": demo.Colors}},
 			{"name", object{"type": "string", "minLength": 1, "maxLength": 40}},
 		},
 	}
@@ -32,7 +33,7 @@ func OrderSchema() []byte {
 		"type": "object", "required": []string{"customer", "day", "items", "delivery"}, "additionalProperties": false,
 		"properties": ordered{
 			{"customer", object{"type": "string", "minLength": 1, "maxLength": 40}},
-			{"day", object{"enum": days}},
+			{"day", object{"enum": demo.Days}},
 			{"items", object{"type": "array", "items": items, "minItems": 1, "maxItems": 4}},
 			{"delivery", object{"type": "boolean"}},
 			{"address", object{"type": "string", "maxLength": 80}},
@@ -40,7 +41,7 @@ func OrderSchema() []byte {
 		},
 	}, "", "  ")
 	if err != nil {
-		panic(fmt.Sprintf("demo: the schema of orders: %v", err)) // it is made of strings and numbers
+		panic(fmt.Sprintf("sets: the schema of orders: %v", err)) // it is made of strings and numbers
 	}
 	return append(b, '\n')
 }
@@ -90,63 +91,63 @@ var orderNotes = []string{
 }
 
 // order draws an order.
-func (w *writer) order() Order {
-	w.bindSet()
-	w.bind["Color"], w.bind["spot"] = title(pick(w, colors)), pick(w, spots)
-	answer := ordered{{"customer", w.bind["h"]}, {"day", w.bind["day"]}}
+func order(w *demo.Writer) Order {
+	bindSet(w)
+	w.Bind["Color"], w.Bind["spot"] = demo.Title(demo.Pick(w, demo.Colors)), demo.Pick(w, demo.Spots)
+	answer := ordered{{"customer", w.Bind["h"]}, {"day", w.Bind["day"]}}
 	var items []ordered
 	var said []string
-	goods := slices.Concat(goods, wordsOfSets["foods"])
-	for range 1 + w.intn(3) {
-		name := pick(w, goods)
-		count := w.between(2, 9)
-		if w.intn(3) == 0 {
-			count = w.between(10, 240)
+	goods := slices.Concat(demo.Goods, wordsOfSets["foods"])
+	for range 1 + w.Intn(3) {
+		name := demo.Pick(w, goods)
+		count := w.Between(2, 9)
+		if w.Intn(3) == 0 {
+			count = w.Between(10, 240)
 		}
 		item, text := ordered{{"count", count}}, fmt.Sprint(count)
-		if w.intn(2) == 0 {
-			color := pick(w, colors)
+		if w.Intn(2) == 0 {
+			color := demo.Pick(w, demo.Colors)
 			item, text = append(item, property{"color", color}), text+" "+color
 		}
 		items, said = append(items, append(item, property{"name", name})), append(said, text+" "+name)
 	}
 	last := len(said) - 1
-	w.bind["items"] = said[last]
+	w.Bind["items"] = said[last]
 	if last > 0 {
-		w.bind["items"] = strings.Join(said[:last], ", ") + " and " + said[last]
+		w.Bind["items"] = strings.Join(said[:last], ", ") + " and " + said[last]
 	}
-	text := w.expand(pick(w, orderTexts))
+	text := w.Expand(demo.Pick(w, orderTexts))
 	answer = append(answer, property{"items", items})
-	if w.intn(2) == 0 {
-		where := w.expand(pick(w, orderAddresses))
-		text += w.expand(" [Bring it to|It goes to|The address is] ") + where + "."
+	if w.Intn(2) == 0 {
+		where := w.Expand(demo.Pick(w, orderAddresses))
+		text += w.Expand(" [Bring it to|It goes to|The address is] ") + where + "."
 		answer = append(answer, property{"delivery", true}, property{"address", where})
 	} else {
 		answer = append(answer, property{"delivery", false})
 	}
-	if w.intn(2) == 0 {
-		note := w.expand(pick(w, orderNotes))
+	if w.Intn(2) == 0 {
+		note := w.Expand(demo.Pick(w, orderNotes))
 		text += " " + note
 		answer = append(answer, property{"note", note})
 	}
 	b, err := answer.MarshalJSON()
 	if err != nil {
-		panic(fmt.Sprintf("demo: an order: %v", err)) // it is made of strings and numbers
+		panic(fmt.Sprintf("sets: an order: %v", err)) // it is made of strings and numbers
 	}
 	return Order{"Order: " + text + "\nJSON:\n", string(b)}
 }
 
 // Orders draws n different orders, to train on or to measure on. None is among both, whatever the seeds.
 func Orders(seed uint64, n int, training bool) []Order {
-	w := &writer{rng: newRand(seed)}
-	from := forTesting
+	w := demo.NewWriter(seed)
+	from := demo.ForTesting
 	if training {
-		from = forTraining
+		from = demo.ForTraining
 	}
 	out := make([]Order, 0, n)
 	seen := map[string]bool{}
 	for len(out) < n {
-		if o := w.order(); !seen[o.Prompt] && stream(o.Prompt) == from {
+		if o := order(w); !seen[o.Prompt] && demo.Stream(o.Prompt) == from {
 			seen[o.Prompt] = true
 			out = append(out, o)
 		}
@@ -163,15 +164,15 @@ func WriteOrders(dir string) error {
 	if err := durable.MakeDirs(dir); err != nil {
 		return fmt.Errorf("demo orders: %w", err)
 	}
-	if err := writeFile(filepath.Join(dir, "schema.json"), OrderSchema()); err != nil {
+	if err := demo.WriteFile(filepath.Join(dir, "schema.json"), OrderSchema()); err != nil {
 		return err
 	}
 	var prompts []string
 	for _, o := range Orders(SetSeed, SetPrompts, false) {
 		prompts = append(prompts, o.Prompt)
 	}
-	if err := WriteJSONL(filepath.Join(dir, "test.jsonl"), Continued(prompts)); err != nil {
+	if err := demo.WriteJSONL(filepath.Join(dir, "test.jsonl"), Continued(prompts)); err != nil {
 		return err
 	}
-	return writeLines(filepath.Join(dir, "training.jsonl"), Orders(SetSeed, trainingOrders, true))
+	return demo.WriteLines(filepath.Join(dir, "training.jsonl"), Orders(SetSeed, trainingOrders, true))
 }

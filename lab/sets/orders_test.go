@@ -1,4 +1,4 @@
-package demo
+package sets
 
 import (
 	"encoding/json"

@@ -1,4 +1,6 @@
-package demo
+package sets
+
+import "talf/internal/demo"
 
 // problems are word problems like those that school books set, without answers. {2-9} stands for
 // a number from that range.
@@ -49,11 +51,11 @@ var problems = []string{
 
 // wordsOfSets are lists for the sets of prompts; like lists, they are drawn anew each time.
 var wordsOfSets = map[string][]string{
-	"goods": goods, "box": boxes, "color": colors, "day": days, "foods": {"muffins", "cupcakes", "sandwiches", "pies", "pizzas", "cookies", "rolls"},
+	"goods": demo.Goods, "box": demo.Boxes, "color": demo.Colors, "day": demo.Days, "foods": {"muffins", "cupcakes", "sandwiches", "pies", "pizzas", "cookies", "rolls"},
 	"wares":  {"lamp", "chair", "blanket", "game", "bike", "jacket", "camera", "table"},
 	"job":    {"waiter", "teacher", "driver", "nurse", "babysitter", "clerk", "painter"},
 	"crops":  {"tomatoes", "carrots", "roses", "onions", "pumpkins", "beans"},
 	"elders": {"grandparents", "parents", "cousins", "neighbors"},
 	"beasts": {"chickens", "dogs", "horses", "sheep", "rabbits", "goats"},
-	"place":  places, "animal": animals, "thing": things, "food": foods,
+	"place":  demo.Places, "animal": demo.Animals, "thing": demo.Things, "food": demo.Foods,
 }

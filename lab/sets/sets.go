@@ -1,13 +1,13 @@
-package demo
+// Package sets writes the prompts that measurements use, and the orders that a model learns to answer in JSON.
+package sets
 
 import (
 	"fmt"
 	"maps"
 	"path/filepath"
 	"slices"
-	"strconv"
-	"strings"
 
+	"talf/internal/demo"
 	"talf/internal/durable"
 )
 
@@ -16,40 +16,40 @@ import (
 type Set struct {
 	Name, Doc string
 	training  int // prompts of training.jsonl
-	draw      func(w *writer) string
+	draw      func(w *demo.Writer) string
 }
 
 // Sets returns the sets of prompts that measurements use, in the order of their tables.
 func Sets() []Set {
 	return []Set{
-		{"problems", "word problems, to be answered step by step", 2600, func(w *writer) string { return w.question(problems) }},
-		{"stories", "beginnings of stories, to be continued", 900, func(w *writer) string { return w.story().Prompt }},
-		{"chat", "requests of all kinds", 500, func(w *writer) string { return w.question(requests) }},
-		{"code", "functions to complete", 300, func(w *writer) string { return w.question(functions) }},
-		{"passages", "a story each, to be summed up", 200, func(w *writer) string {
-			ask := pick(w, []string{"Sum up this story in one sentence.", "What is this story about?", "Tell this story in a few words.", "Who is in this story, and what happens?"})
-			return asked(ask + "\n" + w.story().Text())
+		{"problems", "word problems, to be answered step by step", 2600, func(w *demo.Writer) string { return question(w, problems) }},
+		{"stories", "beginnings of stories, to be continued", 900, func(w *demo.Writer) string { return w.Story().Prompt }},
+		{"chat", "requests of all kinds", 500, func(w *demo.Writer) string { return question(w, requests) }},
+		{"code", "functions to complete", 300, func(w *demo.Writer) string { return question(w, functions) }},
+		{"passages", "a story each, to be summed up", 200, func(w *demo.Writer) string {
+			ask := demo.Pick(w, []string{"Sum up this story in one sentence.", "What is this story about?", "Tell this story in a few words.", "Who is in this story, and what happens?"})
+			return asked(ask + "\n" + w.Story().Text())
 		}},
-		{"questions", "short questions about facts", 300, func(w *writer) string { return w.question(facts) }},
+		{"questions", "short questions about facts", 300, func(w *demo.Writer) string { return question(w, facts) }},
 	}
 }
 
 // Training writes n different prompts to train draft models on.
-func (s Set) Training(seed uint64, n int) []string { return s.distinct(seed, n, forTraining) }
+func (s Set) Training(seed uint64, n int) []string { return s.distinct(seed, n, demo.ForTraining) }
 
 // Testing writes n different prompts to measure on. None is among those of Training, whatever the
 // seeds.
-func (s Set) Testing(seed uint64, n int) []string { return s.distinct(seed, n, forTesting) }
+func (s Set) Testing(seed uint64, n int) []string { return s.distinct(seed, n, demo.ForTesting) }
 
 func (s Set) distinct(seed uint64, n, from int) []string {
-	w := &writer{rng: newRand(seed)}
+	w := demo.NewWriter(seed)
 	out := make([]string, 0, n)
 	seen := map[string]bool{}
 	for tries := 0; len(out) < n; tries++ {
 		if tries > 1000*(n+1) {
-			panic(fmt.Sprintf("demo: %s has no %d different prompts", s.Name, n))
+			panic(fmt.Sprintf("sets: %s has no %d different prompts", s.Name, n))
 		}
-		if p := s.draw(w); !seen[p] && stream(p) == from {
+		if p := s.draw(w); !seen[p] && demo.Stream(p) == from {
 			seen[p] = true
 			out = append(out, p)
 		}
@@ -60,39 +60,25 @@ func (s Set) distinct(seed uint64, n, from int) []string {
 func asked(question string) string { return "Question: " + question + "\nAnswer:" }
 
 // question expands one of templates with words that stay the same within it.
-func (w *writer) question(templates []string) string {
-	w.bindSet()
-	return asked(w.expand(pick(w, templates)))
+func question(w *demo.Writer, templates []string) string {
+	bindSet(w)
+	return asked(w.Expand(demo.Pick(w, templates)))
 }
 
-func (w *writer) bindSet() {
-	h, g := two(w, persons)
+func bindSet(w *demo.Writer) {
+	h, g := demo.Two(w, demo.Persons)
 	k := h
 	for k == h || k == g {
-		k = pick(w, persons)
+		k = demo.Pick(w, demo.Persons)
 	}
-	w.bind = map[string]string{
-		"h": h.name, "he": h.he, "him": h.him, "his": h.his, "He": title(h.he), "His": title(h.his), "g": g.name, "k": k.name,
+	w.Bind = map[string]string{
+		"h": h.Name, "he": h.He, "him": h.Him, "his": h.His, "He": demo.Title(h.He), "His": demo.Title(h.His), "g": g.Name, "k": k.Name,
 		"open": "[", "close": "]", "a": "{", "z": "}",
 	}
 	for _, name := range slices.Sorted(maps.Keys(wordsOfSets)) {
-		w.bind[name] = pick(w, wordsOfSets[name])
+		w.Bind[name] = demo.Pick(w, wordsOfSets[name])
 	}
-	w.bind["Animal"] = title(w.bind["animal"])
-}
-
-// number draws from a range that a template writes as {2-9}.
-func (w *writer) number(key string) (string, bool) {
-	low, high, found := strings.Cut(key, "-")
-	lo, err := strconv.Atoi(low)
-	if !found || err != nil {
-		return "", false
-	}
-	hi, err := strconv.Atoi(high)
-	if err != nil || hi < lo {
-		return "", false
-	}
-	return strconv.Itoa(w.between(lo, hi)), true
+	w.Bind["Animal"] = demo.Title(w.Bind["animal"])
 }
 
 // requests are what people ask of assistants, without right answers.
@@ -172,22 +158,22 @@ func WriteSets(dir string) error {
 	if err := durable.MakeDirs(dir); err != nil {
 		return fmt.Errorf("demo prompts: %w", err)
 	}
-	var training []Document
+	var training []demo.Document
 	for _, s := range Sets() {
-		if err := WriteJSONL(filepath.Join(dir, s.Name+".jsonl"), Continued(s.Testing(SetSeed, SetPrompts))); err != nil {
+		if err := demo.WriteJSONL(filepath.Join(dir, s.Name+".jsonl"), Continued(s.Testing(SetSeed, SetPrompts))); err != nil {
 			return err
 		}
 		training = append(training, Continued(s.Training(SetSeed, s.training))...)
 	}
 	// Mixed, so that any part of the file has all kinds.
-	rng := newRand(SetSeed)
+	rng := demo.NewRand(SetSeed)
 	rng.Shuffle(len(training), func(i, j int) { training[i], training[j] = training[j], training[i] })
-	return WriteJSONL(filepath.Join(dir, "training.jsonl"), training)
+	return demo.WriteJSONL(filepath.Join(dir, "training.jsonl"), training)
 }
 
 // Continued are documents that are prompts alone, to be continued as they stand.
-func Continued(prompts []string) []Document {
-	out := make([]Document, len(prompts))
+func Continued(prompts []string) []demo.Document {
+	out := make([]demo.Document, len(prompts))
 	for i, p := range prompts {
 		out[i].Prompt = p
 	}
