@@ -98,6 +98,9 @@ type DeviceAbilities struct {
 	Keeps func(Kept) bool
 	// Stored says that there are weights packed as Stored.
 	Stored bool
+	// Table returns a weight for Embed alone, whose rows it reads from m.Data when they are asked for: Data must stay as
+	// long as the weight. Rows have the bits that they have in F32. nil: there are none such.
+	Table func(m Matrix) (Weight, error)
 }
 
 // A Joiner sums buffers of several devices without the host's memory.

@@ -4,6 +4,8 @@ import (
 	"errors"
 	"fmt"
 	"runtime/debug"
+
+	"talf/internal/mapped"
 )
 
 // A PanicError is a panic of code that a request brought along, or of a model. It ends what
@@ -25,6 +27,9 @@ func (e *PanicError) Unwrap() error {
 // catch turns a panic into an error. It must be deferred itself.
 func catch(op string, err *error) {
 	if v := recover(); v != nil {
+		if fault := mapped.Fault(v); fault != nil { // of an embedding that stays in its file
+			v = fault
+		}
 		*err = &PanicError{Op: op, Value: v, Stack: debug.Stack()}
 	}
 }

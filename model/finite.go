@@ -283,6 +283,17 @@ func (l *loader) inPassing(t arch.Tensor, m *compute.Matrix) *passing {
 	return p
 }
 
+// judge names what a passing look found.
+func (l *loader) judge(t arch.Tensor, at *passing) {
+	if at == nil || !at.found.Load() {
+		return
+	}
+	if errors.Is(l.err, errFound) {
+		l.err = nil
+	}
+	l.look(t, compute.Blocks)
+}
+
 // infinite is the limit of weights that are kept in their own precision.
 var infinite = float32(math.Inf(1))
 

@@ -8,7 +8,6 @@ import (
 	"talf/internal/units"
 	"talf/model/arch"
 	"talf/model/internal/footprint"
-	"talf/model/internal/stored"
 	"talf/model/safetensors"
 )
 
@@ -56,7 +55,7 @@ func (m *Model) TypeName() string {
 
 // PlanSet is Plan for the weights of a set, which opt may keep as they are stored, on a device that takes memory as needed.
 func PlanSet(spec *arch.Spec, set *safetensors.Set, dev compute.Device, opt Options) Footprint {
-	opt.kept, opt.floats = stored.Kept(set, dev.Abilities()), stored.Floats(set)
+	opt.look(spec, set, dev)
 	p := dev.Abilities().Account
 	f := footprint.Of(spec, p, opt.footprint())
 	if dev.Queue().Abilities().Check != nil { // no product sums logits to see whether they are numbers

@@ -16,6 +16,7 @@ import (
 	"talf/internal/mapped"
 	"talf/model/arch"
 	"talf/model/draftvocab"
+	"talf/model/ggml"
 	"talf/model/identity"
 	"talf/model/internal/footprint"
 	"talf/model/internal/kvpool"
@@ -72,6 +73,7 @@ type Options struct {
 	Watch Watch
 
 	kept   map[string]compute.Kept  // the tensors that are stored in blocks which Q4 and Stored keep
+	table  int64                    // bytes of an embedding whose rows stay in the file; 0: it is packed
 	floats map[string]compute.DType // the matrices in floating-point numbers
 }
 
@@ -223,9 +225,11 @@ func (m *Model) pack() (err error) {
 // all loads a model that is not a draft head.
 func (l *loader) all() error {
 	m := l.m
-	m.embed = l.linear(noLayer, arch.Embed).W
-	m.lmHead.W = m.embed
-	if !m.spec.Tied {
+	if m.spec.Tied {
+		m.embed = l.linear(noLayer, arch.Embed).W
+		m.lmHead.W = m.embed
+	} else {
+		m.embed = l.embedding()
 		m.lmHead = l.linear(noLayer, arch.LMHead)
 	}
 	m.norm = l.norm(arch.FinalNorm, noLayer, m.spec.LayerNorm)
@@ -289,7 +293,7 @@ func newModel(spec *arch.Spec, set *safetensors.Set, dev compute.Device, opt Opt
 	if err := spec.Validate(); err != nil {
 		return nil, fmt.Errorf("%s: %w", set.Name, err)
 	}
-	opt.kept, opt.floats = stored.Kept(set, dev.Abilities()), stored.Floats(set)
+	opt.look(spec, set, dev)
 	if opt.DType == compute.Q4 && len(opt.kept) == 0 && !spec.Draft {
 		return nil, fmt.Errorf("%s: no matrix is stored in blocks that weights as Q4 keep: want some in %s", set.Name, stored.Kinds(dev.Abilities()))
 	}
@@ -339,6 +343,18 @@ func (m *Model) HeadOptions() Options {
 		opt.DType = compute.Q8
 	}
 	return opt
+}
+
+// look notes how the weights of a set are stored.
+func (o *Options) look(spec *arch.Spec, set *safetensors.Set, dev compute.Device) {
+	o.kept, o.floats, o.table = stored.Kept(set, dev.Abilities()), stored.Floats(set), 0
+	if spec.Draft || spec.Tied || o.DType != compute.Stored || dev.Abilities().Table == nil {
+		return
+	}
+	t, _ := set.Describe(spec.Weight(arch.Embed, noLayer))
+	if b := ggml.Blocks(t.DType); b != nil && (o.kept[t.Name] != compute.NotKept || b.Exact() && !b.Varies()) {
+		o.table = int64(t.Size())
+	}
 }
 
 // Device returns the device that the model runs on.

@@ -51,7 +51,7 @@ func Plan(spec *arch.Spec, dev compute.Planner, opt Options) Footprint {
 }
 
 func (o *Options) footprint() footprint.Options {
-	return footprint.Options{Weights: o.DType, Kept: o.kept, Floats: o.floats, KV: o.KV, MaxRows: o.MaxRows, Positions: o.Positions, LogitRows: o.LogitRows}
+	return footprint.Options{Weights: o.DType, Kept: o.kept, Floats: o.floats, Table: o.table, KV: o.KV, MaxRows: o.MaxRows, Positions: o.Positions, LogitRows: o.LogitRows}
 }
 
 // setAside reserves all memory that decoding needs, so that nothing is allocated later.

@@ -1,7 +1,6 @@
 package model
 
 import (
-	"errors"
 	"fmt"
 	"slices"
 	"sync"
@@ -152,13 +151,7 @@ func (l *loader) pack(parts ...arch.Tensor) compute.Weight {
 	}
 	w := l.matrices(parts[0].Name, ms)
 	for i, at := range looks {
-		if at != nil && at.found.Load() {
-			if errors.Is(l.err, errFound) {
-				l.err = nil
-			}
-			l.look(parts[i], compute.Blocks)
-		}
-		if l.err != nil {
+		if l.judge(parts[i], at); l.err != nil {
 			return nil
 		}
 	}
@@ -218,6 +211,35 @@ func (l *loader) as(t compute.DType, name string, ms []compute.Matrix) compute.W
 		l.m.held.File += int64(len(x.Data) + len(x.Scales))
 	}
 	l.m.held.Memory += int64(w.Bytes())
+	return w
+}
+
+// embedding loads one of which passes read a few rows alone. These stay in the file if packing would keep its blocks.
+func (l *loader) embedding() compute.Weight {
+	m := l.m
+	if l.dry || m.opt.table == 0 {
+		return l.linear(noLayer, arch.Embed).W
+	}
+	p, _ := l.take(arch.Embed, noLayer, false)
+	t, dt := l.fetch(p)
+	if l.err != nil {
+		return nil
+	}
+	x := l.rows(&t, dt, 0, p.Rows)
+	at := l.inPassing(p, &x)
+	w, err := m.dev.Abilities().Table(x)
+	const piece = 512 // rows that are looked at at once
+	for row, size := 0, len(x.Data)/p.Rows; row < p.Rows && err == nil; row += piece {
+		err = x.Done(row*size, min(row+piece, p.Rows)*size)
+	}
+	if err != nil {
+		l.fail("table %q: %w", t.Name, err)
+	}
+	if l.judge(p, at); l.err != nil {
+		return nil
+	}
+	m.held.File += int64(len(x.Data))
+	m.held.Memory += int64(len(x.Data))
 	return w
 }
 

@@ -160,6 +160,7 @@ func keptAgrees(b *bench) {
 			m := reader.blocks(b, out, in)
 			w := make([]float32, out*in)
 			reader.Float32s(w, m.Data)
+			b.tableAgrees(fmt.Sprintf("a table of %d rows of %v", out, reader.kind), m, w)
 			for _, as := range types {
 				what := fmt.Sprintf("%d rows of %v as %v", out, reader.kind, as)
 				p, err := b.dev.Pack(as, m)
@@ -200,6 +201,37 @@ func keptAgrees(b *bench) {
 				}
 			}
 		}
+	}
+}
+
+// tableAgrees compares rows of a matrix that stays where it is with their values, if the device has such tables.
+func (b *bench) tableAgrees(what string, m compute.Matrix, want []float32) {
+	table := b.dev.Abilities().Table
+	if table == nil {
+		return
+	}
+	w, err := table(m)
+	if err != nil {
+		b.Fatalf("%s: %v", what, err)
+	}
+	if w.Out() != m.Rows || w.In() != m.Cols || w.Bytes() != len(m.Data) {
+		b.Errorf("%s is [%d][%d] of %d bytes", what, w.Out(), w.In(), w.Bytes())
+	}
+	got, ids := b.alloc(compute.F32, m.Rows, m.Cols), make([]int32, m.Rows)
+	for i := range ids {
+		ids[i] = int32(m.Rows - 1 - i)
+	}
+	b.q.Embed(got, 0, w, ids)
+	back := b.read(got, len(want))
+	for i, id := range ids {
+		b.same(fmt.Sprintf("%s, row %d", what, id), back[i*m.Cols:][:m.Cols], want[int(id)*m.Cols:][:m.Cols])
+	}
+	m.Data = m.Data[1:]
+	if _, err := table(m); err == nil {
+		b.Errorf("%s without a byte is none", what)
+	}
+	if _, err := table(compute.Matrix{Rows: 1, Cols: 1, Type: compute.F32, Data: make([]byte, 4)}); err == nil {
+		b.Error("a table of float32s is none")
 	}
 }
 

@@ -143,7 +143,7 @@ func (d *Device) Arithmetic() string { return "" }
 // Abilities returns what the device can do: it gives memory of keys and values back, and says how
 // much things take of the host's memory, which is not reserved.
 func (d *Device) Abilities() compute.DeviceAbilities {
-	return compute.DeviceAbilities{Account: d, Release: d, Rounding: d.rounding, Keeps: keeps, Stored: true}
+	return compute.DeviceAbilities{Account: d, Release: d, Rounding: d.rounding, Keeps: keeps, Stored: true, Table: newTable}
 }
 
 // keeps reports whether there is a layout for blocks of a kind.

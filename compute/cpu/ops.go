@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"math"
 	"runtime"
+	"runtime/debug"
 
 	"talf/compute"
 )
@@ -25,31 +26,63 @@ func parts(n, per int) int {
 type embedTask struct {
 	dst     []float32
 	ld, col int
-	w       *weight
+	w       rows
 	ids     []int32
 	per     int
+}
+
+// rows are what Embed reads: a weight, or a table.
+type rows interface {
+	compute.Weight
+	row(dst []float32, o int)
 }
 
 func (t *embedTask) run(_ *worker, part int) {
 	for r := part * t.per; r < min(len(t.ids), (part+1)*t.per); r++ {
 		id := int(t.ids[r])
-		dst := t.dst[r*t.ld+t.col:][:t.w.in]
+		dst := t.dst[r*t.ld+t.col:][:t.w.In()]
 		t.w.row(dst, id)
 	}
 }
 
+// A table is a matrix for Embed alone, which is decoded where it lies.
+type table struct{ m compute.Matrix }
+
+func newTable(m compute.Matrix) (compute.Weight, error) {
+	if m.Type != compute.Blocks {
+		return nil, fmt.Errorf("cpu: a table of %v, want blocks", m.Type)
+	}
+	if err := m.CheckBlocks(); err != nil {
+		return nil, fmt.Errorf("cpu: table: %w", err)
+	}
+	return &table{m}, nil
+}
+
+func (t *table) Out() int   { return t.m.Rows }
+func (t *table) In() int    { return t.m.Cols }
+func (t *table) Bytes() int { return len(t.m.Data) }
+
+// row makes a fault in a mapped file a panic of whoever runs the queue, as helpers do.
+func (t *table) row(dst []float32, o int) {
+	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
+	decode(dst, &t.m, o, 0)
+}
+
 // Embed sets dst[r][col:col+In] to row ids[r] of table.
 func (q *Queue) Embed(dst compute.Buffer, col int, table compute.Weight, ids []int32) {
-	w := weightOf("Embed", table)
+	w, ok := table.(rows)
+	if !ok {
+		panic("cpu: Embed: a weight of another device")
+	}
 	t := &q.embed
-	*t = embedTask{dst: f32("Embed", dst, 0), ld: width(dst), col: col, w: w, ids: ids, per: rowsPerPart(len(ids), w.in)}
+	*t = embedTask{dst: f32("Embed", dst, 0), ld: width(dst), col: col, w: w, ids: ids, per: rowsPerPart(len(ids), w.In())}
 	f32("Embed", dst, len(ids)*t.ld)
-	if col < 0 || col+w.in > t.ld {
-		panic(fmt.Sprintf("cpu: Embed: columns [%d,%d) of rows of %d", col, col+w.in, t.ld))
+	if col < 0 || col+w.In() > t.ld {
+		panic(fmt.Sprintf("cpu: Embed: columns [%d,%d) of rows of %d", col, col+w.In(), t.ld))
 	}
 	for _, id := range ids {
-		if id < 0 || int(id) >= w.out {
-			panic(fmt.Sprintf("cpu: Embed: id %d, want 0..%d", id, w.out-1))
+		if id < 0 || int(id) >= w.Out() {
+			panic(fmt.Sprintf("cpu: Embed: id %d, want 0..%d", id, w.Out()-1))
 		}
 	}
 	q.run(t, parts(len(ids), t.per))

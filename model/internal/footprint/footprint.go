@@ -20,6 +20,7 @@ type Options struct {
 	Weights   compute.DType            // of packed weights
 	Kept      map[string]compute.Kept  // matrices that Q4 and Stored keep; they take the others as Q8
 	Floats    map[string]compute.DType // but those that Stored takes as they are
+	Table     int64                    // bytes of an embedding that is not packed
 	KV        compute.DType            // of keys and values
 	MaxRows   int                      // rows of one internal pass
 	Positions int                      // of keys and values
@@ -98,6 +99,8 @@ func Of(spec *arch.Spec, dev compute.Planner, opt Options) Footprint {
 			f.Weights += int64(spec.Heads) * (dev.WeightBytes(latent, compute.NotKept, spec.Latent.KVRank, spec.Latent.Nope) + dev.WeightBytes(latent, compute.NotKept, spec.Latent.ValueDim, spec.Latent.KVRank))
 		case t.Role == arch.KeyUp || t.Role == arch.ValueUp:
 			f.Weights += int64(spec.Heads) * dev.WeightBytes(latent, compute.NotKept, t.Rows/spec.Heads, t.Cols)
+		case t.Role == arch.Embed && opt.Table > 0:
+			f.Weights += opt.Table
 		default:
 			l := opt.layout(t.Name)
 			f.Weights += dev.WeightBytes(l.as, l.kept, t.Rows, t.Cols)
