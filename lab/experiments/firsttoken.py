@@ -4,9 +4,11 @@
     firsttoken.py TALF LLAMA_COMPLETION MODEL.gguf … [--rounds 7] [--threads 2]
 
 The file is read once before, so that its pages are in the page cache. Seconds are medians over the rounds, with the
-least and the most; the ratio is the median of the rounds' ratios.
+least and the most; the ratio is the median of the rounds' ratios. Processor seconds are those of all threads, medians
+too; threads that wait for others may spin.
 """
 import argparse
+import os
 import statistics
 import subprocess
 import time
@@ -16,8 +18,13 @@ PROMPT = "The capital of France is"
 
 def seconds(command):
     began = time.perf_counter()
-    subprocess.run(command, check=True, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-    return time.perf_counter() - began
+    p = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    _, status, used = os.wait4(p.pid, 0)
+    took = time.perf_counter() - began
+    p.returncode = os.waitstatus_to_exitcode(status)
+    if p.returncode != 0:
+        raise subprocess.CalledProcessError(p.returncode, command)
+    return took, used.ru_utime + used.ru_stime
 
 
 def figures(xs):
@@ -32,7 +39,7 @@ def main():
     p.add_argument("--rounds", type=int, default=7)
     p.add_argument("--threads", type=int, default=2)
     a = p.parse_args()
-    print("| model | talf, s | llama.cpp, s | talf / llama.cpp |\n|---|---|---|---|")
+    print("| model | talf, s | llama.cpp, s | talf / llama.cpp | processor, talf / llama.cpp, s |\n|---|---|---|---|---|")
     for model in a.models:
         with open(model, "rb") as f:
             while f.read(1 << 24):
@@ -44,8 +51,10 @@ def main():
         for c in commands:
             seconds(c)
         times = [[seconds(c) for c in commands] for _ in range(a.rounds)]
-        ours, theirs = zip(*times)
-        print(f"| {model.rsplit('/', 1)[-1]} | {figures(ours)} | {figures(theirs)} | {statistics.median(x / y for x, y in times):.2f} |", flush=True)
+        ours, theirs = ([t[i][0] for t in times] for i in (0, 1))
+        ratio = statistics.median(x / y for x, y in zip(ours, theirs))
+        used = " / ".join(f"{statistics.median(t[i][1] for t in times):.3f}" for i in (0, 1))
+        print(f"| {model.rsplit('/', 1)[-1]} | {figures(ours)} | {figures(theirs)} | {ratio:.2f} | {used} |", flush=True)
 
 
 if __name__ == "__main__":
