@@ -101,17 +101,6 @@ func (l *Limit) size(tokens, sequences int) int64 {
 	return n
 }
 
-// EvictBlocks drops the least recently used sequences of m until n blocks of its KV pool have been
-// freed, and returns how many were. Blocks that open sequences share stay in use.
-func EvictBlocks(m *model.Model, c *Cache[*model.Seq], n int) int {
-	used := m.KV().Used
-	freed := 0
-	for freed < n && c.Evict() {
-		freed = used - m.KV().Used
-	}
-	return freed
-}
-
 // Pair makes two caches forget together. When one evicts a sequence, the other drops those that
 // share more of its tokens than what is left in the first: a target's keys and values and those of its
 // draft head are of use only as far as both are there.

@@ -99,7 +99,18 @@ func TestPairsForgetTogether(t *testing.T) {
 	})
 }
 
-// EvictBlocks frees blocks, oldest sequences first, and no more than it must.
+// evictBlocks drops the least recently used sequences of m until n blocks of its KV pool have been
+// freed, and returns how many were. Blocks that open sequences share stay in use.
+func evictBlocks(m *model.Model, c *prefix.Cache[*model.Seq], n int) int {
+	used := m.KV().Used
+	freed := 0
+	for freed < n && c.Evict() {
+		freed = used - m.KV().Used
+	}
+	return freed
+}
+
+// Eviction frees blocks, oldest sequences first, and no more than it must.
 func TestEvictBlocks(t *testing.T) {
 	dev, err := cpu.New(cpu.Default())
 	if err != nil {
@@ -132,10 +143,10 @@ func TestEvictBlocks(t *testing.T) {
 	}
 	// The first two give 3 blocks each. The third shares its whole blocks with an open sequence,
 	// and the tail too, so the fourth has to go as well.
-	if freed := prefix.EvictBlocks(m, c, 7); freed != 9 || c.Len() != 4 || m.KV().Used != 15 {
+	if freed := evictBlocks(m, c, 7); freed != 9 || c.Len() != 4 || m.KV().Used != 15 {
 		t.Errorf("freed %d blocks, %d sequences and %d blocks are left, want 9, 4 and 15", freed, c.Len(), m.KV().Used)
 	}
-	if freed := prefix.EvictBlocks(m, c, 100); freed != 12 || c.Len() != 0 || m.KV().Used != 3 {
+	if freed := evictBlocks(m, c, 100); freed != 12 || c.Len() != 0 || m.KV().Used != 3 {
 		t.Errorf("freed %d blocks, %d sequences and %d blocks are left, want 12, 0 and 3", freed, c.Len(), m.KV().Used)
 	}
 	open.Close()

@@ -27,13 +27,12 @@ func menu() spec.Table[dish] {
 				spec.Text("kind", "pea", "what is in it"),
 				spec.Int("N", 60, 1, 1024, "peas"),
 				spec.Float("th", 0.6, spec.Below(0, 1), "thickness").Or("auto"),
-				spec.Float("salt", 0.5, spec.Between(0, 1), "share of salt"),
+				spec.Float("salt", 0.5, spec.Closed(0, 1), "share of salt"),
 				spec.Choice("size", "of the bowl", "large", "small", "none"),
 				spec.Switch("bread", true, "with bread"),
 				spec.Switch("cheese", false, "with cheese"),
 				spec.File("recipe", "where it is written"),
 				spec.Floats("parts", "0.5/0.25", spec.Closed(0, 1), "shares of the ingredients"),
-				spec.Specs("with", "", "dishes beside it"),
 			},
 		}},
 	}}
@@ -51,22 +50,21 @@ func show(v spec.Values) string {
 		th = fmt.Sprint(v.Float("th"))
 	}
 	return fmt.Sprint(v.Text("kind"), " ", v.Int("N"), " ", th, " ", v.Float("salt"), " ", v.Choice("size"), " ", v.On("bread"), " ", v.On("cheese"),
-		" ", v.File("recipe"), " ", v.Floats("parts"), " ", v.Specs("with"))
+		" ", v.File("recipe"), " ", v.Floats("parts"))
 }
 
 func TestValuesAreReadByType(t *testing.T) {
 	for text, want := range map[string]string{
-		"soup":                       "pea 60 0.6 0.5 0 true false  [0.5 0.25] []",
-		"soup:":                      "pea 60 0.6 0.5 0 true false  [0.5 0.25] []",
-		"soup:bean":                  "bean 60 0.6 0.5 0 true false  [0.5 0.25] []",
-		"soup:N=1,kind=bean":         "bean 1 0.6 0.5 0 true false  [0.5 0.25] []",
-		"soup:th=auto,size=none":     "pea 60 auto 0.5 2 true false  [0.5 0.25] []",
-		"soup:th=0,bread=off":        "pea 60 0 0.5 0 false false  [0.5 0.25] []",
-		"soup:recipe=a=b.txt":        "pea 60 0.6 0.5 0 true false a=b.txt [0.5 0.25] []",
-		"soup:./a=b":                 "./a=b 60 0.6 0.5 0 true false  [0.5 0.25] []",
-		"soup:soup:th=auto+water":    "soup:th=auto+water 60 0.6 0.5 0 true false  [0.5 0.25] []",
-		"soup:parts=1,cheese=on":     "pea 60 0.6 0.5 0 true true  [1] []",
-		"soup:with=water+soup:x;N=3": "pea 60 0.6 0.5 0 true false  [0.5 0.25] [water soup:x,N=3]",
+		"soup":                    "pea 60 0.6 0.5 0 true false  [0.5 0.25]",
+		"soup:":                   "pea 60 0.6 0.5 0 true false  [0.5 0.25]",
+		"soup:bean":               "bean 60 0.6 0.5 0 true false  [0.5 0.25]",
+		"soup:N=1,kind=bean":      "bean 1 0.6 0.5 0 true false  [0.5 0.25]",
+		"soup:th=auto,size=none":  "pea 60 auto 0.5 2 true false  [0.5 0.25]",
+		"soup:th=0,bread=off":     "pea 60 0 0.5 0 false false  [0.5 0.25]",
+		"soup:recipe=a=b.txt":     "pea 60 0.6 0.5 0 true false a=b.txt [0.5 0.25]",
+		"soup:./a=b":              "./a=b 60 0.6 0.5 0 true false  [0.5 0.25]",
+		"soup:soup:th=auto+water": "soup:th=auto+water 60 0.6 0.5 0 true false  [0.5 0.25]",
+		"soup:parts=1,cheese=on":  "pea 60 0.6 0.5 0 true true  [1]",
 	} {
 		line, v, err := menu().Parse(text)
 		if err != nil || !line.Hot {
@@ -98,9 +96,9 @@ func TestMistakesAreNamed(t *testing.T) {
 		"soup:th=1":                   `th is 1, want 0 <= th < 1`,
 		"soup:th=NaN":                 `th is NaN, want 0 <= th < 1`,
 		"soup:th=low":                 `th is "low", want auto or a number, 0 <= th < 1`,
-		"soup:salt=0":                 `salt is 0, want 0 < salt < 1`,
-		"soup:salt=1":                 `salt is 1, want 0 < salt < 1`,
-		"soup:salt=auto":              `salt is "auto", want a number, 0 < salt < 1`,
+		"soup:salt=-1":                `salt is -1, want 0..1`,
+		"soup:salt=2":                 `salt is 2, want 0..1`,
+		"soup:salt=auto":              `salt is "auto", want a number, 0..1`,
 		"soup:size=huge":              `size is "huge", want large, small or none`,
 		"soup:bread=yes":              `bread is "yes", want on or off`,
 		"soup:parts=0.5/much":         `parts is "0.5/much", want numbers such as 0.5/0.2`,
@@ -138,7 +136,7 @@ func TestASetReplacesDefaults(t *testing.T) {
 		t.Fatal(err)
 	}
 	got, err := line.Under(v, "bean,N=5,th=auto,size=small")
-	if err != nil || show(got) != "bean 60 auto 0.5 2 true false  [0.5 0.25] []" {
+	if err != nil || show(got) != "bean 60 auto 0.5 2 true false  [0.5 0.25]" {
 		t.Errorf("%q, %v", show(got), err)
 	}
 	if !got.Given("N") || got.Given("th") || got.Given("salt") {
@@ -189,7 +187,7 @@ func TestBrokenTablesAreCaught(t *testing.T) {
 func TestAnySpecificationReadsBack(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		var items []string
-		keys := rapid.Permutation([]string{"kind", "N", "th", "size", "parts", "with"}).Draw(t, "keys")
+		keys := rapid.Permutation([]string{"kind", "N", "th", "size", "parts"}).Draw(t, "keys")
 		for _, k := range keys[:rapid.IntRange(0, len(keys)).Draw(t, "given")] {
 			x := map[string]*rapid.Generator[string]{
 				"kind":  rapid.StringMatching(`[a-z=:+;./]{0,6}`),
@@ -197,7 +195,6 @@ func TestAnySpecificationReadsBack(t *testing.T) {
 				"th":    rapid.SampledFrom([]string{"auto", "0", "0.999", "1e-9"}),
 				"size":  rapid.SampledFrom([]string{"large", "small", "none"}),
 				"parts": rapid.SampledFrom([]string{"1", "0.5/0.5/0", "1e-3/1"}),
-				"with":  rapid.SampledFrom([]string{"", "water", "soup:N=1;th=0+water"}),
 			}[k].Draw(t, k)
 			items = append(items, k+"="+x)
 		}

@@ -120,22 +120,10 @@ func Floats(name, preset string, in Interval, doc string) Param {
 	}}
 }
 
-// Specs returns specifications joined by "+"; within them ";" stands for a comma.
-func Specs(name, preset, doc string) Param {
-	return Param{name, preset, doc, func(text string) (any, error) {
-		if text == "" {
-			return specs(nil), nil
-		}
-		return specs(strings.Split(strings.ReplaceAll(text, ";", ","), "+")), nil
-	}}
-}
-
-type specs []string
-
 // An Interval bounds a number.
 type Interval struct {
-	least, most       float64
-	notLeast, notMost bool
+	least, most float64
+	notMost     bool
 }
 
 // Closed returns the interval with both of its ends.
@@ -144,29 +132,23 @@ func Closed(least, most float64) Interval { return Interval{least: least, most: 
 // Below returns the interval without its upper end.
 func Below(least, most float64) Interval { return Interval{least: least, most: most, notMost: true} }
 
-// Between returns the interval without its ends.
-func Between(least, most float64) Interval {
-	return Interval{least: least, most: most, notLeast: true, notMost: true}
-}
-
 // read reads a number, called name, of the interval.
 func (in Interval) read(name, text string) (float64, error) {
 	x, err := strconv.ParseFloat(text, 64)
 	if errors.Is(err, strconv.ErrSyntax) {
 		return 0, noNumber{text, "a number, " + in.want(name)}
 	}
-	if in.notLeast && x == in.least || in.notMost && x == in.most || !(x >= in.least && x <= in.most) {
+	if in.notMost && x == in.most || !(x >= in.least && x <= in.most) {
 		return 0, fmt.Errorf("%s, want %s", text, in.want(name))
 	}
 	return x, nil
 }
 
 func (in Interval) want(name string) string {
-	if !in.notLeast && !in.notMost {
+	if !in.notMost {
 		return fmt.Sprintf("%v..%v", in.least, in.most)
 	}
-	sign := map[bool]string{true: "<", false: "<="}
-	return fmt.Sprintf("%v %s %s %s %v", in.least, sign[in.notLeast], name, sign[in.notMost], in.most)
+	return fmt.Sprintf("%v <= %s < %v", in.least, name, in.most)
 }
 
 // Values are the values of one specification, with defaults filled in. Its methods panic for a
@@ -248,6 +230,3 @@ func (v Values) Files() []string {
 
 // Floats returns a list of numbers.
 func (v Values) Floats(key string) []float64 { return slices.Clone(get[[]float64](v, key)) }
-
-// Specs returns nested specifications.
-func (v Values) Specs(key string) []string { return slices.Clone(get[specs](v, key)) }
