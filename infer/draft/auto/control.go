@@ -169,7 +169,7 @@ func (c *Controller) Ask(bids []*infer.Bid) {
 		if s.reach[at] = b.Reach; b.Level > 0 && b.Reach == 0 {
 			s.reach[at] = s.reach[at-1] * s.ahead(at-1)
 		}
-		s.next = min(s.reach[at]*s.arrived(at), 1) * s.open * s.ahead(at)
+		s.next = min(s.reach[at]*s.came[at].value(1), 1) * s.open * s.ahead(at)
 		if b.Go = s.reading || s.next*worth > margin*row; b.Go {
 			c.asking = append(c.asking, b)
 			nodes += b.Nodes

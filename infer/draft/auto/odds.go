@@ -86,16 +86,6 @@ func (o *odds) ahead(depth int) float64 {
 	return p
 }
 
-// arrived returns how often texts come to nodes of a depth that the draft model was asked for, to what the draft says of
-// that. What is not known of a depth is as above.
-func (o *odds) arrived(depth int) float64 {
-	x := 1.0
-	for d := 1; d <= depth; d++ {
-		x = o.came[d].value(x)
-	}
-	return x
-}
-
 // A sequence is what the controller knows of one.
 type sequence struct {
 	*odds
@@ -106,15 +96,14 @@ type sequence struct {
 	reading bool    // its draft model is to be asked once it has read what waits
 
 	// Of the round.
-	open   float64         // probability that the text leaves what is drafted without the draft model at once
-	others int             // nodes of the tree that are drafted without it, the first ones
-	next   float64         // tokens that the pass of the draft model is expected to add
-	asked  int             // passes of it
-	reach  [levels]float64 // what the draft said of each
-	pays   float64         // probability from which on a node pays for a row
-	kept   int             // nodes
-	gain   float64         // seconds that these are expected to save
-	path   []float64       // by node of the tree: probability that the text comes there
+	open  float64         // probability that the text leaves what is drafted without the draft model at once
+	next  float64         // tokens that the pass of the draft model is expected to add
+	asked int             // passes of it
+	reach [levels]float64 // what the draft said of each
+	pays  float64         // probability from which on a node pays for a row
+	kept  int             // nodes
+	gain  float64         // seconds that these are expected to save
+	path  []float64       // by node of the tree: probability that the text comes there
 }
 
 // estimate sets path: the probability that the text comes to a node, for each of b's tree.
@@ -127,7 +116,7 @@ func (s *sequence) estimate(b *infer.Bid) {
 
 // follow learns from the tokens that came after the root of b's tree.
 func (s *sequence) follow(b *infer.Bid, tokens []int32) {
-	n, t, asked := 0, b.Tree, min(s.asked, levels)
+	n, t := 0, b.Tree
 	for _, token := range tokens {
 		next := -1
 		for c := t.FirstChild(n); c >= 0 && c < b.Live; c = t.NextSibling(c) {
@@ -140,10 +129,7 @@ func (s *sequence) follow(b *infer.Bid, tokens []int32) {
 			cell.add(came, 1)
 			all.add(came, q)
 		}
-		if next > 0 && next < s.others {
-			asked = 0
-		}
-		if d := t.Depth(n); d < asked {
+		if d := t.Depth(n); d < min(s.asked, levels) {
 			came := 0.0
 			if next >= 0 && s.path[next] >= s.pays {
 				came = 1
@@ -151,17 +137,17 @@ func (s *sequence) follow(b *infer.Bid, tokens []int32) {
 			s.on[d].add(came, 1)
 		}
 		if next < 0 {
-			s.arrive(t.Depth(n), asked)
+			s.arrive(t.Depth(n), s.asked)
 			return
 		}
 		n = next
 	}
-	s.arrive(t.Depth(n), min(t.Depth(n)+1, asked))
+	s.arrive(t.Depth(n), t.Depth(n)+1)
 }
 
 // arrive notes that the text came to a depth of the draft, and not to others below most.
 func (s *sequence) arrive(depth, most int) {
-	for d := 1; d < most; d++ {
+	for d := 1; d < min(most, s.asked, levels); d++ {
 		came := 0.0
 		if d <= depth {
 			came = 1
@@ -170,13 +156,12 @@ func (s *sequence) arrive(depth, most int) {
 	}
 }
 
-// missing sets open and others.
+// missing sets open.
 func (s *sequence) missing(b *infer.Bid) {
-	s.open, s.others = 1, 1
+	s.open = 1
 	if b.Tree == nil {
 		return
 	}
-	s.others = b.Tree.Len()
 	for n := b.Tree.FirstChild(0); n >= 0; n = b.Tree.NextSibling(n) {
 		s.open -= s.chance(b, n)
 	}
