@@ -180,7 +180,8 @@ func gemmSplitAMX(c []float32, ldc int, a []uint32, ars int, b []uint16, rows, k
 			&b[t.i*step/2], t.n, acc || t.i > 0, ahead, pace)
 	}
 	if full > 0 {
-		for t := w.start(); t.rows > 0; w.advance(&t) {
+		t := w.start()
+		for ; t.rows > 0; w.advance(&t) {
 			multiply(t, BF16Step/2)
 		}
 	}
@@ -226,7 +227,8 @@ func gemmQ8Tiles(c []float32, ldc int, a []uint32, ars int, b []byte, rows, bloc
 	}
 	_, _ = a[(rows-1)*ars+blocks*Q8ABlockLen-1], b[blocks*Q8BlockLen-1]
 	w := newTileWalk(rows, amxRowsQ8, blocks, amxChunk/Q8BlockLen, Q8BlockLen)
-	for t := w.start(); t.rows > 0; w.advance(&t) {
+	t := w.start()
+	for ; t.rows > 0; w.advance(&t) {
 		ahead, pace := w.ahead(&t, 0)
 		cr, ar, br := &c[t.r0*ldc], &a[t.r0*ars+t.i*Q8ABlockLen], &b[t.i*Q8BlockLen]
 		if t.rows <= few {

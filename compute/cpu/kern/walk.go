@@ -38,6 +38,7 @@ func checkGemm(c []float32, ldc int, a []float32, ars, aks int, b []float32, ldb
 type walk struct {
 	rows, groups int
 	most         int // rows of a group
+	halves       int // kernel calls for one
 	steps, chunk int // of k, or blocks
 	step, part   int // bytes of one, and how many a part of a kernel has
 	turns        int // kernel calls for a chunk
@@ -57,7 +58,7 @@ const line = 64
 // newWalk returns the walk of rows in groups of at most most, each of which needs halves calls
 // for all outputs.
 func newWalk(rows, most, halves, steps, chunk, step, part int) walk {
-	w := walk{rows: rows, groups: 1, most: rows, steps: steps, chunk: max(1, steps), step: step, part: part, turns: halves}
+	w := walk{rows: rows, groups: 1, most: rows, halves: halves, steps: steps, chunk: max(1, steps), step: step, part: part, turns: halves}
 	if rows > most {
 		w.groups = (rows + most - 1) / most
 		w.most = (rows + w.groups - 1) / w.groups
@@ -81,7 +82,7 @@ func (w *walk) start() turn {
 // the next chunk.
 func (w *walk) advance(t *turn) {
 	t.r0 += t.rows
-	t.first += w.turns / w.groups
+	t.first += w.halves
 	if t.r0 == w.rows {
 		if t.i += t.n; t.i >= w.steps {
 			t.rows = 0
@@ -183,7 +184,8 @@ func gemmAsmNext(kernels []gemmAsm, half int, c []float32, ldc int, a []float32,
 	}
 	w := newWalk(rows, len(kernels)-1, halves(rows, half), k, chunk, 4*Panel, partK)
 	w.next = next
-	for t := w.start(); t.rows > 0; w.advance(&t) {
+	t := w.start()
+	for ; t.rows > 0; w.advance(&t) {
 		n := halves(t.rows, half)
 		at, bt := a[min(t.r0*ars+t.i*aks, len(a)):], b[min(t.i*ldb, len(b)):]
 		for h := range n {
@@ -226,7 +228,8 @@ func gemmBF16AsmNext(kernels []gemmBF16Asm, half int, c []float32, ldc int, a []
 	}
 	w := newWalk(rows, len(kernels)-1, halves(rows, half), k, chunkBF16, 2*Panel, partK)
 	w.next = next
-	for t := w.start(); t.rows > 0; w.advance(&t) {
+	t := w.start()
+	for ; t.rows > 0; w.advance(&t) {
 		n := halves(t.rows, half)
 		at, bt := a[min(t.r0*ars+t.i*aks, len(a)):], b[min(t.i*Panel, len(b)):]
 		for h := range n {
@@ -257,7 +260,8 @@ func gemmPairsOf(kernels []gemmPairsAsm, half int) func(c []float32, ldc int, a 
 			return
 		}
 		w := newWalk(rows, len(kernels)-1, halves(rows, half), pairs, chunkBF16/2, 2*bf16Line, partK/2)
-		for t := w.start(); t.rows > 0; w.advance(&t) {
+		t := w.start()
+		for ; t.rows > 0; w.advance(&t) {
 			n := halves(t.rows, half)
 			at, bt := a[min(t.r0*ars+t.i, len(a)):], b[min(t.i*bf16Line, len(b)):]
 			for h := range n {
@@ -295,7 +299,8 @@ func gemmQ8Asm(kernels []gemmQ8Func, c []float32, ldc int, a []uint32, ars int, 
 		return
 	}
 	w := newWalk(rows, by.Rows, 1, blocks, by.Chunk, Q8BlockLen, 1)
-	for t := w.start(); t.rows > 0; w.advance(&t) {
+	t := w.start()
+	for ; t.rows > 0; w.advance(&t) {
 		at, bt := a[min(t.r0*ars+t.i*Q8ABlockLen, len(a)):], b[min(t.i*Q8BlockLen, len(b)):]
 		ahead, pace := w.ahead(&t, 0)
 		kernels[t.rows](unsafe.SliceData(c[t.r0*ldc:]), 4*uintptr(ldc), unsafe.SliceData(at), 4*uintptr(ars),
