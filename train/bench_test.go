@@ -17,7 +17,6 @@ import (
 	"talf/train/internal/gg"
 	"talf/train/loss"
 	"talf/train/net"
-	"talf/train/profile"
 )
 
 // BenchmarkStep is one optimiser step of a head with hidden size 512, FFN 1376, 8
@@ -62,10 +61,7 @@ func BenchmarkEagle3Step(b *testing.B) {
 // benchmarkStepOf is one optimiser step of a head on seqs sequences of length positions.
 func benchmarkStepOf(b *testing.B, spec *arch.Spec, seqs, length int, name string, half bool) {
 	dev := device(b, 2)
-	prof, q, err := profile.New("of a benchmark", dev, dev.Queue())
-	if err != nil {
-		b.Fatal(err)
-	}
+	q := dev.Queue()
 	r := rand.New(rand.NewPCG(1, 1))
 	random := func(n int, std float64) []float32 {
 		f := make([]float32, n)
@@ -207,17 +203,6 @@ func benchmarkStepOf(b *testing.B, spec *arch.Spec, seqs, length int, name strin
 	}
 	if kib := peakMemory(); kib > 0 {
 		b.ReportMetric(kib/(1<<10), "peak-MiB")
-	}
-	if testing.Verbose() {
-		prof.Speeds()
-		prof.Watch(g)
-		for range 4 {
-			prof.BeginStep(false)
-			step()
-			prof.EndStep(false)
-		}
-		prof.Speeds()
-		b.Log("\n" + prof.Report().String())
 	}
 }
 

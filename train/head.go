@@ -46,7 +46,7 @@ type HeadJob struct {
 	// Features says where the target's hidden states come from; "" is FeaturesAuto.
 	Features Features
 	Report   func(Progress)
-	// Profile is a directory for a profile of the run (see profile.Report); "": none.
+	// Profile is a directory for cpu.pprof and heap.pprof, which go tool pprof reads; "": none.
 	Profile string
 	// Arithmetic names what computes if its last bits differ from the CPU's; "" is the
 	// CPU. A run continues only with the same one.
@@ -129,7 +129,7 @@ func newHeadTask(cfg Config, job HeadJob) (*headTask, *trainer, error) {
 		return nil, nil, err
 	}
 	dev := target.Device()
-	if h.machine, err = newMachine(cfg, dev, dist.NewPeers(job.Group), job.Profile); err != nil {
+	if h.machine, err = newMachine(cfg, dev, dist.NewPeers(job.Group)); err != nil {
 		return nil, nil, err
 	}
 	q := h.queue
@@ -180,7 +180,7 @@ func newHeadTask(cfg Config, job HeadJob) (*headTask, *trainer, error) {
 	if err != nil {
 		return nil, nil, err
 	}
-	t.task, t.params, t.report, t.origin, t.arithmetic, t.warn, t.joined = h, h.params, job.Report, origin.Head(target.Function(), job.Data.ID(), vocab), job.Arithmetic, job.Warn, job.Joined
+	t.task, t.params, t.report, t.profile, t.origin, t.arithmetic, t.warn, t.joined = h, h.params, job.Report, job.Profile, origin.Head(target.Function(), job.Data.ID(), vocab), job.Arithmetic, job.Warn, job.Joined
 	return h, t, nil
 }
 

@@ -30,7 +30,7 @@ type LMJob struct {
 	Extra  map[string][]byte
 	Report func(Progress)
 	Warn   func(string) // as HeadJob's
-	// Profile is a directory for a profile of the run (see profile.Report); "": none.
+	// Profile is a directory for cpu.pprof and heap.pprof, which go tool pprof reads; "": none.
 	Profile string
 	// Arithmetic is the same as HeadJob's.
 	Arithmetic string
@@ -130,7 +130,7 @@ func newLMTask(cfg Config, job LMJob) (*lmTask, *trainer, error) {
 	}
 	l := &lmTask{cfg: cfg, job: job}
 	var err error
-	if l.machine, err = newMachine(cfg, job.Device, dist.NewPeers(job.Group), job.Profile); err != nil {
+	if l.machine, err = newMachine(cfg, job.Device, dist.NewPeers(job.Group)); err != nil {
 		return nil, nil, err
 	}
 	q := l.queue
@@ -169,7 +169,7 @@ func newLMTask(cfg Config, job LMJob) (*lmTask, *trainer, error) {
 	if err != nil {
 		return nil, nil, err
 	}
-	t.task, t.params, t.report, t.origin, t.arithmetic, t.warn, t.joined = l, l.params, job.Report, origin.LM(job.Spec, job.Docs, job.Window), job.Arithmetic, job.Warn, job.Joined
+	t.task, t.params, t.report, t.profile, t.origin, t.arithmetic, t.warn, t.joined = l, l.params, job.Report, job.Profile, origin.LM(job.Spec, job.Docs, job.Window), job.Arithmetic, job.Warn, job.Joined
 	return l, t, nil
 }
 

@@ -7,7 +7,6 @@ import (
 	"talf/compute"
 	"talf/internal/hint"
 	"talf/train/dist"
-	"talf/train/profile"
 )
 
 // A machine is what a run computes on.
@@ -18,23 +17,17 @@ type machine struct {
 	peers *dist.Peers
 	// remote says that the device has memory of its own, to and from which values are copied.
 	remote bool
-	prof   *profile.Recorder // nil: not measured
 }
 
-// newMachine refuses a device and ranks that cannot run cfg. profileDir is "" for a run
-// that is not profiled.
-func newMachine(cfg Config, dev compute.Device, peers *dist.Peers, profileDir string) (machine, error) {
+// newMachine refuses a device and ranks that cannot run cfg.
+func newMachine(cfg Config, dev compute.Device, peers *dist.Peers) (machine, error) {
 	m := machine{dev: dev, peers: peers}
 	if n := peers.Size(); cfg.Accum%n != 0 {
 		return m, fmt.Errorf("train: accum is %d, want a multiple of the %d ranks: the batches of a step are of all ranks together", cfg.Accum, n)
 	}
-	q := dev.Queue()
-	if q.Abilities().Train == nil {
+	m.queue = dev.Queue()
+	if m.queue.Abilities().Train == nil {
 		return m, fmt.Errorf("device %s cannot train", dev.Name())
-	}
-	var err error
-	if m.prof, m.queue, err = profile.New(profileDir, dev, q); err != nil {
-		return m, err
 	}
 	m.ops, m.remote = m.queue.Abilities().Train, m.queue.Abilities().Remote != nil
 	if m.remote && cfg.DType == BF16 {

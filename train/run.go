@@ -77,13 +77,14 @@ type program struct {
 // A trainer is one run.
 type trainer struct {
 	machine
-	cfg    Config
-	stages []Stage
-	task   task
-	params *net.Params
-	store  *checkpoints.Store // of rank 0; nil on the others
-	report func(Progress)
-	log    *jsonl.Log // of rank 0; nil on the others
+	cfg     Config
+	stages  []Stage
+	task    task
+	params  *net.Params
+	store   *checkpoints.Store // of rank 0; nil on the others
+	report  func(Progress)
+	profile string     // directory; "": none
+	log     *jsonl.Log // of rank 0; nil on the others
 
 	program
 	opt     *optim.AdamW   // its steps count from the start of the stage
@@ -180,15 +181,13 @@ func launch(ctx context.Context, group dist.Group, make func() (*trainer, error)
 // run continues from the newest checkpoint, or starts at step 0, and profiles the run
 // if it should be profiled.
 func (t *trainer) run(ctx context.Context) (Result, error) {
-	if err := t.peers.Agree(ctx, t.prof.Start()); err != nil {
-		t.prof.Abandon()
+	prof, err := startProfile(t.profile)
+	if err := t.peers.Agree(ctx, err); err != nil {
+		prof.abandon()
 		return Result{}, err
 	}
 	res, err := t.train(ctx)
-	if perr := t.prof.Stop(); perr != nil {
-		err = errors.Join(err, perr)
-	}
-	return res, err
+	return res, errors.Join(err, prof.stop())
 }
 
 func (t *trainer) train(ctx context.Context) (Result, error) {
@@ -330,7 +329,6 @@ func (t *trainer) beginStage(i int) (err error) {
 	if t.program, err = t.task.build(i); err != nil {
 		return err
 	}
-	t.prof.Watch(t.graph)
 	if t.opt, err = newOptimiser(t.cfg, t.queue, t.params.Tensors(), t.sums != nil || t.peers.Alone() && t.cfg.Accum > 1); err != nil || t.sums != nil || t.peers.Alone() {
 		return err
 	}

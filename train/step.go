@@ -10,10 +10,7 @@ import (
 
 // makeStep makes one step of the optimiser.
 func (t *trainer) makeStep(ctx context.Context) (p Progress, err error) {
-	start, last := time.Now(), t.step()+1 == t.planned()
-	t.prof.BeginStep(last)
-	defer t.prof.EndStep(last)
-	at := t.step() + 1
+	start, at := time.Now(), t.step()+1
 	stage := t.stages[t.state.Stage]
 	micro, losses, err := t.gradients(ctx, &p)
 	waiting := time.Now()
@@ -61,15 +58,11 @@ func (t *trainer) gradients(ctx context.Context, p *Progress) (micro int, losses
 		return 0, nil, err
 	}
 	at := t.step() + 1
-	err = t.prof.Span("read", func() (err error) {
-		micro, p.Positions, err = t.task.readStep()
-		return err
-	})
-	if err != nil {
+	if micro, p.Positions, err = t.task.readStep(); err != nil {
 		return 0, nil, fmt.Errorf("read step %d: %w", at, err)
 	}
 	for i := range micro {
-		if err := t.prof.Span("pack", func() error { return t.task.fill(ctx, i, t.opt.Step()+1) }); err != nil {
+		if err := t.task.fill(ctx, i, t.opt.Step()+1); err != nil {
 			return micro, losses, fmt.Errorf("step %d: %w", at, err)
 		}
 		last := t.buckets != nil && i+1 == micro && !t.remote

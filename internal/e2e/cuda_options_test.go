@@ -258,8 +258,6 @@ func TestWhatTrainingOnACUDADeviceRefuses(t *testing.T) {
 		return append([]string{"train", "--model", "none", "--data", "none", "--out", filepath.Join(t.TempDir(), "out")}, more...)
 	}
 	for _, device := range []string{"cuda:0", "auto"} {
-		talftest.Run(t, "", args("--device", device, "--profile", t.TempDir())...).Refuses(t, command.ExitUsage, "a profile times operations one by one", "those of cuda:0")
 		talftest.Run(t, "", args("--device", device, "--dtype", "bf16")...).Refuses(t, command.ExitUsage, "dtype bf16 is for the CPU", "--math bf16")
 	}
-	talftest.Run(t, "", args("--device", "cuda:0", "--kind", "lm", "--profile", t.TempDir())...).Refuses(t, command.ExitUsage, "a profile times operations one by one")
 }

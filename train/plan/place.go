@@ -23,7 +23,6 @@ type Place struct {
 	CUBLAS     bool   // may compute large products on CUDA devices
 	NCCL       bool   // may sum gradients of several CUDA devices
 	Online     bool   // texts are labelled while training reads them
-	Profile    string // directory for a profile that times operations one by one; "": none
 	Unresolved bool   // nothing will run, so the devices need not be there
 }
 
@@ -48,8 +47,6 @@ func (p *Place) Check() error {
 		return errors.New("math bf16 is for CUDA devices, and none was found")
 	case p.DType == BF16 && d.Remote():
 		return hint.Errorf("{math} bf16 multiplies in bfloat16 there", "dtype bf16 is for the CPU, not for %s", d)
-	case p.Profile != "" && d.Remote():
-		return fmt.Errorf("a profile times operations one by one, but those of %s run asynchronously: train on the CPU", d)
 	}
 	return nil
 }

@@ -44,6 +44,7 @@ type trainOptions struct {
 	export           string
 	threads          int
 	logKind          string
+	profile          string
 
 	config    string
 	print     bool // the configuration, and do nothing else
@@ -173,7 +174,7 @@ func (o *trainOptions) flags(f *pflag.FlagSet) {
 	cli.CountVar(f, &o.keepLabels, "keep-labels", 1024, "with --online: MiB of labels that are kept for later epochs and evaluations; others are made again")
 	f.StringVar(&o.export, "export", "", "with --kind lm: write the trained model to this new directory, in bfloat16")
 	f.StringVar(&o.logKind, "log", "", "also log every step in --out for another program: tensorboard (event files)")
-	f.StringVar(&o.place.Profile, "profile", "", "write pprof profiles and a table of the step's operations to this directory")
+	f.StringVar(&o.profile, "profile", "", "write profiles of the processor time and of memory to this directory, for go tool pprof")
 	threadsVar(f, &o.threads)
 	f.Var(&o.place.Devices, "device", devices.HelpAll()+"; several train one run together")
 	f.StringVar(&o.place.Math, "math", plan.F32, "type in which a CUDA device multiplies: f32, or bf16 on tensor cores; sums are f32")
@@ -191,7 +192,7 @@ func (a *app) trainOnRanks(ctx context.Context, o *trainOptions) (res train.Resu
 	}
 	first = group.Rank() == 0
 	if !first {
-		a.quiet, o.logKind, o.place.Profile = true, "", ""
+		a.quiet, o.logKind, o.profile = true, "", ""
 		cli.Mute(a.out, true)
 		cli.Mute(a.err, true)
 		a.log = slog.New(slog.DiscardHandler)
@@ -231,7 +232,7 @@ func (a *app) trainOnDevices(ctx context.Context, o *trainOptions, on devices.Na
 			return a.train(ctx, o, on[i], m)
 		}
 		own := *o
-		own.logKind, own.place.Profile = "", ""
+		own.logKind, own.profile = "", ""
 		mute := app{out: io.Discard, err: io.Discard, quiet: true, log: slog.New(slog.DiscardHandler), resume: a.resume}
 		return mute.train(ctx, &own, on[i], m)
 	})

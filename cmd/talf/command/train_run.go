@@ -84,7 +84,7 @@ func (a *app) prepareHead(ctx context.Context, o *trainOptions, m *machineOption
 	cfg := o.trainConfig(group.Size())
 	job := train.HeadJob{
 		Target: target, Out: o.out, Init: o.init, Force: o.force, Features: train.Features(o.features),
-		Report: report, Profile: o.place.Profile, Group: group, Arithmetic: plan.Arithmetic(target.Device(), o.place.Math, group), Joined: o.place.Joined(a.log), Warn: a.warn,
+		Report: report, Profile: o.profile, Group: group, Arithmetic: plan.Arithmetic(target.Device(), o.place.Math, group), Joined: o.place.Joined(a.log), Warn: a.warn,
 	}
 	if o.init == initLinear {
 		job.Init, job.Linear = "", true
@@ -143,7 +143,7 @@ func (a *app) prepareLM(o *trainOptions, m *machineOptions, group dist.Group, re
 	}
 	job := train.LMJob{
 		Device: dev, Spec: text.Spec, Docs: text.Docs, Window: min(o.window, text.Spec.MaxPos, cfg.Rows), Out: o.out, Extra: text.Extra,
-		Report: report, Profile: o.place.Profile, Group: group, Arithmetic: plan.Arithmetic(dev, o.place.Math, group), Joined: o.place.Joined(a.log), Warn: a.warn,
+		Report: report, Profile: o.profile, Group: group, Arithmetic: plan.Arithmetic(dev, o.place.Math, group), Joined: o.place.Joined(a.log), Warn: a.warn,
 	}
 	return &trainRun{close: dev.Close, start: func(ctx context.Context) (train.Result, error) {
 		res, err := train.LM(ctx, cfg, job)

@@ -206,7 +206,6 @@ type Graph struct {
 	forwards  []*forward
 	values    []*value
 	late      []func()        // of the Run in progress: reads losses once the device is done
-	meter     Meter           // called for every operation; may be nil
 	watch     *string         // receives the first operation whose output is not finite
 	onGrad    func(int)       // see OnGrad
 	stasher   compute.Stasher // nil: activations are not rounded
@@ -253,17 +252,6 @@ func (g *Graph) Stash() error {
 	g.stasher = s
 	return nil
 }
-
-// A Meter is called for every operation that runs, with its kind and parameters, such as "linear
-// layers.0.q". A suffix .d0 marks the gradient of the operation's first input, .d1 of its
-// second, and so on.
-type Meter interface {
-	Begin(name string)
-	End()
-}
-
-// Watch makes later runs report all operations to m.
-func (g *Graph) Watch(m Meter) { g.meter = m }
 
 func (g *Graph) node(v *value, needs bool) *Node {
 	g.values = append(g.values, v)

@@ -5,7 +5,6 @@ import (
 	"hash"
 	"hash/fnv"
 	"runtime/debug"
-	"slices"
 
 	"github.com/chewxy/hm"
 	G "gorgonia.org/gorgonia"
@@ -23,7 +22,6 @@ type base struct {
 	run  func()
 
 	before, after []func() // around run: restore stashed values, or stash them
-	label         string   // its title, once asked for
 	grads         []int    // parameters whose gradients it completes
 }
 
@@ -64,24 +62,6 @@ func (b *base) Hashcode() uint32 {
 	return h.Sum32()
 }
 
-// title returns the operation's name, with the parameters that it reads or whose gradient it
-// computes.
-func (b *base) title() string {
-	if b.label != "" {
-		return b.label
-	}
-	b.label = b.name
-	for _, l := range b.g.leaves {
-		if l.val.rows != nil {
-			continue
-		}
-		if slices.Contains(b.in, l.val) || l.grad != nil && l.grad == b.out {
-			b.label += " " + bare(l.node.Name())
-		}
-	}
-	return b.label
-}
-
 // Do runs the operation. The tape calls it on another goroutine, where a panic would end
 // the process, so Do turns it into an error.
 func (b *base) Do(in ...G.Value) (out G.Value, err error) {
@@ -114,10 +94,6 @@ func (b *base) Do(in ...G.Value) (out G.Value, err error) {
 			}
 		}
 	}
-	m := b.g.meter
-	if m != nil {
-		m.Begin(b.title())
-	}
 	for _, f := range b.before {
 		f()
 	}
@@ -127,9 +103,6 @@ func (b *base) Do(in ...G.Value) (out G.Value, err error) {
 	}
 	for _, f := range b.after {
 		f()
-	}
-	if m != nil {
-		m.End()
 	}
 	if f := b.g.onGrad; f != nil {
 		for _, i := range b.grads {
