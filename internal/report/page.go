@@ -129,7 +129,7 @@ func newPage(runs []*Run, d detail) *page {
 	p.Style = template.CSS("\n" + css + "\n")
 	sum := sha256.Sum256([]byte(p.Style))
 	p.Policy = "default-src 'none'; style-src 'sha256-" + base64.StdEncoding.EncodeToString(sum[:]) + "'; base-uri 'none'; form-action 'none'"
-	for _, s := range []section{speed(runs), acceptance(runs), training(runs), evaluations(runs), trees(runs, d), origins(runs)} {
+	for _, s := range []section{speed(runs), acceptance(runs), training(runs), trees(runs, d), origins(runs)} {
 		if len(s.Parts) == 0 {
 			continue
 		}
@@ -391,19 +391,6 @@ func training(runs []*Run) section {
 	}
 	if len(all.Charts) > 0 {
 		s.Parts = append([]part{all}, tables...)
-	}
-	return s
-}
-
-// evaluations shows the tables and figures of the publications.
-func evaluations(runs []*Run) section {
-	s := section{ID: "evaluations", Title: "Evaluations"}
-	for i, r := range runs {
-		for _, e := range r.Evals {
-			p := part{Title: title(runs, i, e.Report.Name+": "+e.Report.Doc), Run: i, Note: e.Report.Conditions(), Tables: e.Report.Tables()}
-			p.draw(e.Report.Figures(), -1)
-			s.Parts = append(s.Parts, p)
-		}
 	}
 	return s
 }

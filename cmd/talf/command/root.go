@@ -144,7 +144,6 @@ var commands = []func(*app) *cobra.Command{
 	newDatastore,
 	newTokenize,
 	newQuantize,
-	newEval,
 	newExport,
 	newImport,
 	newReport,
