@@ -13,7 +13,6 @@ import (
 
 	"talf/infer/bench"
 	"talf/infer/trace"
-	"talf/internal/plot"
 	"talf/internal/stats"
 	"talf/internal/table"
 	"talf/internal/version"
@@ -175,18 +174,6 @@ func (p *part) add(c chart) {
 func (p *part) addMarks(m marks) {
 	if svg := m.SVG(); svg != "" {
 		p.Charts = append(p.Charts, figure{Title: m.Title, Note: m.Note, SVG: svg})
-	}
-}
-
-// draw adds figures of other packages.
-func (p *part) draw(figures []plot.Figure, run int) {
-	for i := range figures {
-		f := &figures[i]
-		if f.Groups != nil || !slices.ContainsFunc(f.Series, func(s plot.Series) bool { return s.X != nil }) {
-			p.addMarks(ofBars(f, run))
-			continue
-		}
-		p.add(ofFigure(f, run))
 	}
 }
 
