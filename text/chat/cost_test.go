@@ -26,28 +26,26 @@ func doubled(n int) string {
 	return "{% set t = (1,) %}" + strings.Repeat("{% set t = (t, t) %}", n)
 }
 
-// numbers sets x and y to two ints of about 65,000 bits without a common factor.
-const numbers = "{% set x = 3 ** 41000 %}{% set y = 7 ** 23000 %}"
-
-// manyKeys is a dict of 5,000 texts: {'k0': 'k1', 'k2': 'k3', …}.
-const manyKeys = "dict(('k' ~ range(10000) | join(',k')).split(',') | batch(2))"
+// manyKeys are 5,000 arguments: k0='k1', k2='k3', …
+var manyKeys = func() string {
+	var b strings.Builder
+	for i := 0; i < 10000; i += 2 {
+		fmt.Fprintf(&b, "k%d='k%d', ", i, i+1)
+	}
+	return b.String()
+}()
 
 var costlyTemplates = []costly{
 	{"sort keys of long texts", "{{ (['A' * 16000000] * 1000) | sort | length }}", "LimitError"},
 	{"unique keys of long texts", "{{ (['A' * 16000000] * 1000) | unique | list | length }}", "LimitError"},
-	{"grouped by long texts", "{{ (['A' * 16000000] * 1000) | groupby('x', default='B' * 16000000) | length }}", "LimitError"},
 	{"the largest of long texts", "{{ (['A' * 16000000] * 1000) | max | length }}", "LimitError"},
 	{"a dict sorted by long values", "{% set ns = namespace(d={}) %}{% for i in range(1000) %}{% set ns.d = dict(ns.d, **{i | string: 'É' * 8000000}) %}{% endfor %}{{ ns.d | dictsort(by='value') | length }}", "LimitError"},
 	{"reversed copies that are kept", "{% set big = [0] * 1000000 %}{% set ns = namespace(l=[]) %}{% for i in range(1000) %}{% set ns.l = ns.l + [big | reverse] %}{% endfor %}{{ ns.l | length }}", "LimitError"},
 	{"listed copies that are kept", "{% set big = [0] * 1000000 %}{% set ns = namespace(l=[]) %}{% for i in range(1000) %}{% set ns.l = ns.l + [big | list] %}{% endfor %}{{ ns.l | length }}", "LimitError"},
-	{"batches that are kept", "{% set ns = namespace(l=[]) %}{% for i in range(1000) %}{% set ns.l = ns.l + [range(100000) | batch(1) | list] %}{% endfor %}{{ ns.l | length }}", "LimitError"},
 	{"reversed texts that are kept", "{% set ns = namespace(l=[]) %}{% for i in range(1000) %}{% set ns.l = ns.l + [('é' * 8000000) | reverse] %}{% endfor %}{{ ns.l | length }}", "LimitError"},
-	{"a shared tuple as a key", doubled(34) + "{{ {t: 1} | length }}", "1"},
 	{"a shared tuple looked up", doubled(34) + "{{ {}[t] is defined }}", "False"},
 	{"a shared tuple of unhashable items", "{% set t = ([],) %}" + strings.Repeat("{% set t = (t, t) %}", 34) + "{{ {}[t] is defined }}", "False"},
-	{"a shared tuple in unique", doubled(34) + "{{ [t, t] | unique | list | length }}", "1"},
 	{"a shared tuple as text", doubled(34) + "{{ t | string | length }}", "LimitError"},
-	{"a tuple of long texts as a key", "{% set s = 'x' * 16000000 %}{{ {((s,) * 1000000): 1} | length }}", "LimitError"},
 	{"strip of many characters", "{{ ('b' * 8000000).strip('a' * 8000000 ~ 'b') | length }}", "0"},
 	{"strip of many other characters", "{{ ('é' * 4000000).strip('a' * 8000000 ~ 'é') | length }}", "0"},
 	{"many long prefixes", "{% set s = 'a' * 8000000 %}{% set u = 'a' * 7999999 ~ 'b' %}{{ s.startswith((u,) * 1000000) }}", "LimitError"},
@@ -58,21 +56,18 @@ var costlyTemplates = []costly{
 	{"equal texts searched", "{% set s = 'a' * 8000000 %}{% set u = 'a' * 7999999 ~ 'b' %}{{ u in [s] * 1000000 }}", "LimitError"},
 	{"equal texts as the same", "{% set s = 'a' * 8000000 %}{% set u = 'a' * 8000000 %}{% for i in range(100000) %}{{ '' if s is sameas u }}{% endfor %}", "LimitError"},
 	{"long keys looked up", "{% set d = {'a' * 8000000: 1} %}{% set u = 'a' * 8000000 %}{% for i in range(100000) %}{{ '' if d[u] }}{% endfor %}", "LimitError"},
-	{"rationals of many bits", numbers + "{% for i in range(100000) %}{{ '' if x / y }}{% endfor %}", "LimitError"},
+	{"a number beyond 64 bits", "{{ 3 ** 41000 }}", "LimitError"},
+	{"ratios of numbers", "{% for i in range(100000) %}{% for k in range(1000) %}{{ '' if i / (k + 1) }}{% endfor %}{% endfor %}", "LimitError"},
 	{"powers of many bits", "{% for i in range(100000) %}{{ '' if 3 ** 41000 }}{% endfor %}", "LimitError"},
 	{"products of many bits", "{% set x = 3 ** 20000 %}{% for i in range(100000) %}{{ '' if x * x }}{% endfor %}", "LimitError"},
 	{"remainders of many bits", "{% set x = 3 ** 41000 %}{% set y = 3 ** 20000 + 1 %}{% for i in range(100000) %}{{ '' if x % y }}{% endfor %}", "LimitError"},
-	{"numbers of many bits as keys", numbers + "{% set d = {} %}{% for i in range(100000) %}{{ '' if x in d }}{% endfor %}", "LimitError"},
-	{"numbers of many digits", "{% set x = 9 ** 4500 %}{% for i in range(100000) %}{{ '' if x | string }}{% endfor %}", "LimitError"},
 	{"texts of many digits", "{% set x = '9' * 4300 %}{% for i in range(100000) %}{{ '' if x | int }}{% endfor %}", "LimitError"},
-	{"a number too long to print", numbers + "{{ x }}", "ValueError"},
 	{"rounding to many digits", "{% for i in range(100000) %}{{ '' if 7 | round(-4300) }}{% endfor %}", "LimitError"},
-	{"a wide grouped number", "{{ '{:01000000,d}'.format(1) | length }}", "1000001"},
-	{"many wide grouped numbers", "{% for i in range(100000) %}{{ '' if '{:01000000,d}'.format(1) }}{% endfor %}", "LimitError"},
+	{"a wide number", "{{ '{:01000000d}'.format(1) | length }}", "1000000"},
+	{"many wide numbers", "{% for i in range(100000) %}{{ '' if '{:01000000d}'.format(1) }}{% endfor %}", "LimitError"},
 	{"many precise floats", "{% for i in range(100000) %}{{ '' if '%.1000000f' % 1.5 }}{% endfor %}", "LimitError"},
-	{"many precise decimals", "{% for i in range(100000) %}{{ '' if '%.1000000d' % 1 }}{% endfor %}", "LimitError"},
-	{"fields of many names", "{{ ('{k8}' * 1000000).format(**" + manyKeys + ") | length }}", "LimitError"},
-	{"a field of each of many names", "{{ ('{k' ~ range(0, 9999, 2) | join('}{k') ~ '}').format(**" + manyKeys + ") | length }}", "24445"},
+	{"fields of many names", "{{ ('{k9998}' * 1000000).format(" + manyKeys + ") | length }}", "LimitError"},
+	{"a field of each of many names", "{{ ('{k' ~ range(0, 9999, 2) | join('}{k') ~ '}').format(" + manyKeys + ") | length }}", "24445"},
 	{"title of letters beyond ASCII", "{% for i in range(1000) %}{{ '' if ('é ' * 4000000) | title }}{% endfor %}", "LimitError"},
 	{"str.title of letters beyond ASCII", "{% for i in range(1000) %}{{ '' if ('é ' * 4000000).title() }}{% endfor %}", "LimitError"},
 	{"upper case of letters beyond ASCII", "{% for i in range(1000) %}{{ '' if ('ŉ' * 4000000) | upper }}{% endfor %}", "LimitError"},
@@ -91,8 +86,6 @@ var costlyTemplates = []costly{
 	{"a list with a huge step", "{{ [1, 2, 3][::9223372036854775807] }}", "[1]"},
 	{"a range with a huge step", "{{ range(3)[::9223372036854775807] | list }} {{ 5 in range(0, 99, 4294967296)[::4294967296] }}", "[0] False"},
 	{"an empty list taken backwards", "{{ [][::-1] }}", "[]"},
-	{"minus infinity as a size", "{{ '-inf' | filesizeformat }}", "OverflowError"},
-	{"infinity as a size", "{{ 'inf' | filesizeformat }} {{ 'nan' | filesizeformat }}", "inf YB nan YB"},
 	{"many variables", setMany(12000), "11999"},
 	{"many names and scopes", strings.Repeat("{% with %}", 280) + "{% for i in range(99999) %}{% for i in range(999) %}{{ x }}{% endfor %}{% endfor %}" + strings.Repeat("{% endwith %}", 280), "LimitError"},
 	{"a long name", "{% for i in range(100000) %}{{ " + strings.Repeat("n", 200000) + " }}{% endfor %}", "LimitError"},
@@ -103,14 +96,11 @@ var costlyTemplates = []costly{
 	{"an exception with a long text", "{{ [0] * 1000000 + 1 }}", "TypeError"},
 	{"an index that is not found", "{{ [0].index(['x' * 16000000] * 1000) }}", "LimitError"},
 	{"a key that is not found", "{{ '%(x)s' % {} }}", "KeyError"},
-	{"a date that grows", "{{ strftime_now('%c' * 8000000) | length }}", "LimitError"},
+	{"a date that grows", "{{ strftime_now('%A' * 8000000) | length }}", "LimitError"},
 	{"a long text as JSON", "{{ ('\\x01' * 16000000) | tojson | length }}", "LimitError"},
 	{"a long text quoted", "{{ ['\\x01' * 16000000] | string | length }}", "LimitError"},
 	{"a long text escaped", "{{ ('&' * 16000000) | escape | length }}", "LimitError"},
-	{"a long text as a URL", "{{ ('é' * 8000000) | urlencode | length }}", "LimitError"},
 	{"a deep JSON with indents", "{% set ns = namespace(x=[]) %}{% for i in range(400) %}{% set ns.x = [ns.x] %}{% endfor %}{{ ([ns.x] * 10000) | tojson(indent=100) | length }}", "LimitError"},
-	{"words counted", "{{ ('a ' * 8000000) | wordcount }}", "8000000"},
-	{"a text of tabs", "{{ ('\\t' * 1000000).expandtabs(16) | length }}", "16000000"},
 	{"iterators that are kept", "{% set ns = namespace(l=[]) %}{% for i in range(1000) %}{% for j in range(1000) %}{% set ns.l = [ns.l, range(9) | map('string')] %}{% endfor %}{% endfor %}", "LimitError"},
 	{"macros that are kept", "{% set ns = namespace(l=0) %}{% for i in range(1000) %}{% for j in range(1000) %}{% macro f() %}{% endmacro %}{% set ns.l = [ns.l, f] %}{% endfor %}{% endfor %}", "LimitError"},
 	{"methods that are kept", "{% set ns = namespace(l=0) %}{% for i in range(1000) %}{% for j in range(1000) %}{% set ns.l = [ns.l, ''.upper] %}{% endfor %}{% endfor %}", "LimitError"},

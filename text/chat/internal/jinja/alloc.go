@@ -188,9 +188,9 @@ func (r *run) tuple(items ...Value) *Tuple {
 }
 
 // iter returns an iterator.
-func (r *run) iter(kind string, next func() (Value, bool)) *Iter {
+func (r *run) iter(next func() (Value, bool)) *Iter {
 	r.charge(funcBytes)
-	return &Iter{kind, next}
+	return &Iter{next}
 }
 
 // fn returns a function.

@@ -29,7 +29,7 @@ var (
 // constantTime are the functions of other packages that need no charge: they take constant
 // time and make next to nothing.
 var constantTime = map[string]bool{
-	"(*math/big.Int).Sign": true, "errors.As": true, "math/bits.Mul64": true, "unicode/utf8.DecodeRuneInString": true,
+	"errors.As": true, "math/bits.Mul64": true, "unicode/utf8.DecodeRuneInString": true,
 	"unicode/utf8.RuneLen": true, "unicode/utf8.ValidRune": true, "unicode/utf16.EncodeRune": true,
 	"talf/internal/limits.NewMeter": true, "(context.Context).Err": true,
 }
@@ -45,11 +45,9 @@ var messages = map[string]bool{"Error": true, "throw": true, "throwAt": true, "c
 
 // boundedLoops are loops that need no charge, with the reason.
 var boundedLoops = map[string]string{
-	"init":           "before any rendering",
-	"bind":           "more arguments than parameters are refused",
-	"attribute":      "a group has two fields",
-	"rangeGlobal":    "there are at most three arguments",
-	"fileSizeFilter": "there are eight units",
+	"init":        "before any rendering",
+	"bind":        "more arguments than parameters are refused",
+	"rangeGlobal": "there are at most three arguments",
 }
 
 // charging are the methods that charge whenever they are called, or whenever what they return is

@@ -1,7 +1,5 @@
 package jinja
 
-import "math/big"
-
 // attribute returns an attribute that Python's getattr would find: a method of a
 // built-in type, or a field of one of jinja2's objects. An attribute that the sandbox
 // forbids is an undefined value that throws a SecurityError when used.
@@ -12,25 +10,6 @@ func (r *run) attribute(obj Value, name string) (Value, bool) {
 		return r.getString(x.attrs, name)
 	case *Loop:
 		return x.attr(name)
-	case *Tuple:
-		for i, n := range x.Names {
-			if n == name {
-				return x.Items[i], true
-			}
-		}
-	case *Cycler:
-		switch name {
-		case "current":
-			return x.items[x.pos], true
-		case "next":
-			return r.fn("next", func(*run, *args) Value {
-				v := x.items[x.pos]
-				x.pos = (x.pos + 1) % len(x.items)
-				return v
-			}), true
-		case "reset":
-			return r.fn("reset", func(*run, *args) Value { x.pos = 0; return nil }), true
-		}
 	case *Macro:
 		switch name {
 		case "name":
@@ -49,22 +28,6 @@ func (r *run) attribute(obj Value, name string) (Value, bool) {
 		case "catch_varargs":
 			return x.node.varargs, true
 		}
-	case float64:
-		switch name {
-		case "real":
-			return x, true
-		case "imag":
-			return 0.0, true
-		}
-	case int64, bool, *big.Int:
-		switch name {
-		case "real", "numerator":
-			return r.unary("+", x), true
-		case "imag":
-			return int64(0), true
-		case "denominator":
-			return int64(1), true
-		}
 	}
 	if forbidden(obj, name) {
 		u := r.undefined(obj, name)
@@ -79,10 +42,6 @@ func (r *run) attribute(obj Value, name string) (Value, bool) {
 		m = dictMethods[name]
 	case *List, *Tuple, *Range:
 		m = listMethods[name]
-	case float64:
-		m = floatMethods[name]
-	case int64, bool, *big.Int:
-		m = intMethods[name]
 	}
 	if m == nil {
 		return nil, false

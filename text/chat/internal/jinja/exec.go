@@ -55,11 +55,6 @@ type (
 		values  []expr
 		body    []stmt
 	}
-	blockNode struct {
-		name   string
-		scoped bool
-		body   []stmt
-	}
 	generationNode struct {
 		line int
 		body []stmt
@@ -157,16 +152,6 @@ func (n *withNode) exec(r *run, f *frame) signal {
 	return r.exec(n.body, inner)
 }
 
-func (n *blockNode) exec(r *run, f *frame) signal {
-	// A block sees the variables that the template set, not those of the surrounding
-	// scopes.
-	parent := r.root
-	if n.scoped {
-		parent = f
-	}
-	return r.exec(n.body, r.scope(parent))
-}
-
 func (n *generationNode) exec(r *run, f *frame) signal {
 	start := len(*r.top)
 	s := r.capture(func() { r.exec(n.body, r.scope(f)) })
@@ -224,14 +209,13 @@ type Loop struct {
 	recurse func(Value) Value // nil: the loop is not recursive
 	depth0  int
 
-	index0      int64
-	length      int64 // -1: not known yet
-	current     Value
-	before      Value
-	after       Value
-	haveAfter   bool
-	ended       bool
-	lastChanged Value
+	index0    int64
+	length    int64 // -1: not known yet
+	current   Value
+	before    Value
+	after     Value
+	haveAfter bool
+	ended     bool
 }
 
 // advance moves to the next item.
@@ -274,7 +258,7 @@ func (l *Loop) len() int64 {
 			l.length = n
 		} else {
 			rest := l.r.drain(l.it)
-			l.it = l.r.each("list_iterator", rest)
+			l.it = l.r.each(rest)
 			l.length = int64(len(rest)) + l.index0 + 1
 			if l.haveAfter {
 				l.length++
@@ -323,15 +307,6 @@ func (l *Loop) attr(name string) (Value, bool) {
 			}
 			return a.pos[l.index0%int64(len(a.pos))]
 		}), true
-	case "changed":
-		return l.r.fn("changed", func(r *run, a *args) Value {
-			now := &Tuple{Items: a.pos}
-			if l.lastChanged != nil && r.equal(l.lastChanged, now) {
-				return false
-			}
-			l.lastChanged = now
-			return true
-		}), true
 	}
 	return nil, false
 }
@@ -362,7 +337,7 @@ func (n *forNode) loop(r *run, f *frame, v Value, recurse func(Value) Value, dep
 	l := &Loop{r: r, src: v, it: r.iterate(v), recurse: recurse, depth0: depth, index0: -1, length: -1}
 	if n.cond != nil {
 		inner := l.it
-		l.it = r.iter("generator", func() (Value, bool) {
+		l.it = r.iter(func() (Value, bool) {
 			for {
 				v, ok := inner.next()
 				if !ok {

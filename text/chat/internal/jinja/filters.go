@@ -2,40 +2,33 @@ package jinja
 
 import (
 	"math"
-	"math/big"
-	"unicode"
 )
 
 type filterFunc = func(r *run, x Value, a *args) Value
 
 var filters map[string]filterFunc
 
-// unsupported lists the filters of jinja2 that write HTML, lay out text or choose at
-// random.
-var unsupported = []string{"pprint", "random", "striptags", "urlize", "wordwrap", "xmlattr"}
+// unsupported lists the filters of jinja2 that no published chat template was seen to use: those that write HTML, lay
+// out pages or choose at random.
+var unsupported = []string{
+	"batch", "center", "filesizeformat", "forceescape", "groupby", "pprint", "random", "slice", "striptags", "truncate",
+	"urlencode", "urlize", "wordcount", "wordwrap", "xmlattr",
+}
 
 func init() {
 	filters = map[string]filterFunc{
-		"abs":            absFilter,
-		"attr":           attrFilter,
-		"batch":          batchFilter,
-		"capitalize":     textFilter("capitalize", (*run).capitalize),
-		"center":         centerFilter,
-		"count":          lengthFilter,
-		"d":              defaultFilter,
-		"default":        defaultFilter,
-		"dictsort":       dictsortFilter,
-		"e":              escapeFilter,
-		"escape":         escapeFilter,
-		"filesizeformat": fileSizeFilter,
-		"first":          firstFilter,
-		"float":          floatFilter,
-		"forceescape": func(r *run, x Value, a *args) Value {
-			a.bind("forceescape", 0)
-			return Markup(r.escape(r.toStr(x)))
-		},
+		"abs":        absFilter,
+		"attr":       attrFilter,
+		"capitalize": textFilter("capitalize", (*run).capitalize),
+		"count":      lengthFilter,
+		"d":          defaultFilter,
+		"default":    defaultFilter,
+		"dictsort":   dictsortFilter,
+		"e":          escapeFilter,
+		"escape":     escapeFilter,
+		"first":      firstFilter,
+		"float":      floatFilter,
 		"format":     formatFilter,
-		"groupby":    groupbyFilter,
 		"indent":     indentFilter,
 		"int":        intFilter,
 		"items":      itemsFilter,
@@ -58,7 +51,6 @@ func init() {
 		},
 		"select":     selectFilter(true, false),
 		"selectattr": selectFilter(true, true),
-		"slice":      sliceFilter,
 		"sort":       sortFilter,
 		"string": func(r *run, x Value, a *args) Value {
 			a.bind("string", 0)
@@ -67,26 +59,12 @@ func init() {
 			}
 			return r.toStr(x)
 		},
-		"sum":       sumFilter,
-		"title":     textFilter("title", (*run).titleWords),
-		"tojson":    tojsonFilter,
-		"trim":      trimFilter,
-		"truncate":  truncateFilter,
-		"unique":    uniqueFilter,
-		"upper":     textFilter("upper", (*run).upper),
-		"urlencode": urlencodeFilter,
-		"wordcount": func(r *run, x Value, a *args) Value {
-			a.bind("wordcount", 0)
-			n, in := int64(0), false
-			for _, c := range r.chars(r.toStr(x)) {
-				word := c == '_' || unicode.IsLetter(c) || unicode.IsNumber(c)
-				if word && !in {
-					n++
-				}
-				in = word
-			}
-			return n
-		},
+		"sum":    sumFilter,
+		"title":  textFilter("title", (*run).titleWords),
+		"tojson": tojsonFilter,
+		"trim":   trimFilter,
+		"unique": uniqueFilter,
+		"upper":  textFilter("upper", (*run).upper),
 	}
 	for _, name := range unsupported {
 		filters[name] = func(*run, Value, *args) Value {
@@ -118,7 +96,7 @@ func absFilter(r *run, x Value, a *args) Value {
 	switch v := x.(type) {
 	case float64:
 		return math.Abs(v)
-	case bool, int64, *big.Int:
+	case bool, int64, Big:
 		if r.order("<", v, int64(0)) {
 			return r.unary("-", v)
 		}
@@ -143,66 +121,6 @@ func attrFilter(r *run, x Value, a *args) Value {
 		return y
 	}
 	return r.undefined(x, name)
-}
-
-func batchFilter(r *run, x Value, a *args) Value {
-	v := a.bind("batch", 1, "linecount", "fill_with")
-	n := wantInt(v[0])
-	it := r.iterate(x)
-	var ahead Value
-	have, done := false, false
-	return r.iter("generator", func() (Value, bool) {
-		if done {
-			return nil, false
-		}
-		r.nest()
-		defer func() { r.depth-- }()
-		row := vec{r: r}
-		if have {
-			row.add(ahead)
-			have = false
-		}
-		for {
-			y, ok := it.next()
-			if !ok {
-				done = true
-				break
-			}
-			r.step()
-			if len(row.items) == n {
-				if len(row.items) == 0 && n == 0 {
-					// Python yields an empty row first, then fills a single one.
-					n = -1
-					ahead, have = y, true
-					return &List{}, true
-				}
-				ahead, have = y, true
-				break
-			}
-			row.add(y)
-		}
-		if len(row.items) == 0 {
-			return nil, false
-		}
-		if done && v[1] != missing && v[1] != nil && len(row.items) < n {
-			checkItems(n)
-			for len(row.items) < n {
-				r.step()
-				row.add(v[1])
-			}
-		}
-		return &List{row.items}, true
-	})
-}
-
-func centerFilter(r *run, x Value, a *args) Value {
-	v := a.bind("center", 0, "width")
-	width := 80
-	if v[0] != missing {
-		width = wantInt(v[0])
-	}
-	s := r.soft(x)
-	return like(s, r.pad(str(s), width, " ", true, true))
 }
 
 func lengthFilter(r *run, x Value, a *args) Value {
@@ -247,7 +165,7 @@ func (r *run) attrGetter(attribute, def Value) func(Value) Value {
 	case ok:
 		for p := range r.parts(s, ".") {
 			if p != "" && r.all(p, isPyDigit) {
-				n, ok := r.parseInt(p, 10)
+				n, ok := r.parseInt(p)
 				if !ok {
 					throw("ValueError", "invalid literal for int() with base 10: %s", quote(p))
 				}
@@ -322,38 +240,6 @@ func escapeFilter(r *run, x Value, a *args) Value {
 	return Markup(r.escape(r.toStr(x)))
 }
 
-func fileSizeFilter(r *run, x Value, a *args) Value {
-	v := a.bind("filesizeformat", 0, "binary")
-	f, ok := r.parseFloat(x)
-	if _, isText := text(x); !ok && !isText {
-		throw("TypeError", "float() argument must be a string or a real number, not %s", quote(typeName(x)))
-	}
-	if !ok {
-		throw("ValueError", "could not convert string to float: %s", r.repr(x, 0))
-	}
-	base, letters := 1000.0, []string{"kB", "MB", "GB", "TB", "PB", "EB", "ZB", "YB"}
-	if v[0] != missing && truth(v[0]) {
-		base, letters = 1024, []string{"KiB", "MiB", "GiB", "TiB", "PiB", "EiB", "ZiB", "YiB"}
-	}
-	switch {
-	case f == 1:
-		return "1 Byte"
-	case f < base:
-		if math.IsInf(f, 0) {
-			infinite()
-		}
-		return r.joinTexts(r.intString(floatToInt(f)), " Bytes")
-	}
-	unit := base
-	for i, l := range letters {
-		unit *= base
-		if f < unit || i == len(letters)-1 {
-			return r.joinTexts(r.floatText(base*f/unit, 'f', 1, false), " ", l)
-		}
-	}
-	return nil
-}
-
 func firstFilter(r *run, x Value, a *args) Value {
 	a.bind("first", 0)
 	if v, ok := r.iterate(x).next(); ok {
@@ -399,19 +285,13 @@ func floatFilter(r *run, x Value, a *args) Value {
 }
 
 func intFilter(r *run, x Value, a *args) Value {
-	v := a.bind("int", 0, "default", "base")
+	v := a.bind("int", 0, "default")
 	def := v[0]
 	if def == missing {
 		def = int64(0)
 	}
-	base := 10
-	if _, isText := text(x); isText && v[1] != missing {
-		if base = wantInt(v[1]); base != 0 && (base < 2 || base > 36) {
-			base = -1
-		}
-	}
 	switch y := x.(type) {
-	case bool, int64, *big.Int:
+	case bool, int64, Big:
 		return r.unary("+", y)
 	case float64:
 		if math.IsInf(y, 0) {
@@ -420,10 +300,8 @@ func intFilter(r *run, x Value, a *args) Value {
 	case *Undefined:
 		r.use(y)
 	case string, Markup:
-		if base >= 0 {
-			if n, ok := r.parseInt(str(y), base); ok {
-				return n
-			}
+		if n, ok := r.parseInt(str(y)); ok {
+			return n
 		}
 	}
 	f, ok := r.parseFloat(x)
@@ -449,39 +327,6 @@ func formatFilter(r *run, x Value, a *args) Value {
 	}
 	return like(s, r.printf(str(s), with))
 }
-
-func groupbyFilter(r *run, x Value, a *args) Value {
-	v := a.bind("groupby", 1, "attribute", "default", "case_sensitive")
-	get, fold := r.attrGetter(v[0], v[1]), r.ignoreCase(v[2])
-	items := r.collect(x)
-	keys := r.slots(len(items))
-	for i, it := range items {
-		r.step()
-		keys[i] = fold(get(it))
-	}
-	items = r.sortBy(items, keys, false)
-	out := vec{r: r}
-	var last Value
-	group := vec{r: r}
-	var list *List
-	for _, it := range items {
-		r.step()
-		key := fold(get(it))
-		if list == nil || !r.equal(last, key) {
-			list, group = &List{}, vec{r: r}
-			pair := r.tuple(get(it), list)
-			pair.Names = groupNames
-			out.add(pair)
-			last = key
-		}
-		group.add(it)
-		list.Items = group.items
-	}
-	return &List{out.items}
-}
-
-// groupNames are the fields of what groupby yields.
-var groupNames = []string{"grouper", "list"}
 
 func indentFilter(r *run, x Value, a *args) Value {
 	v := a.bind("indent", 0, "width", "first", "blank")
@@ -520,14 +365,12 @@ func itemsFilter(r *run, x Value, a *args) Value {
 	a.bind("items", 0)
 	switch d := x.(type) {
 	case *Undefined:
-		return r.each("generator", nil)
+		return r.each(nil)
 	case *Dict:
-		it := r.view(&View{d, "dict_items"})
-		it.kind = "generator"
-		return it
+		return r.view(&View{d, "dict_items"})
 	}
 	// Python's version is a generator: it raises the error when first read.
-	return r.iter("generator", func() (Value, bool) {
+	return r.iter(func() (Value, bool) {
 		throw("TypeError", "Can only get item pairs from a mapping.")
 		return nil, false
 	})

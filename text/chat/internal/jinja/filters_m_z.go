@@ -1,9 +1,6 @@
 package jinja
 
-import (
-	"math"
-	"unicode/utf8"
-)
+import "math"
 
 func (r *run) applyNamed(name, x Value, a *args) Value {
 	s, _ := text(name)
@@ -19,10 +16,10 @@ func (r *run) applyNamed(name, x Value, a *args) Value {
 func (r *run) generate(x Value, prepare func() func(Value) (Value, bool)) *Iter {
 	var it *Iter
 	var f func(Value) (Value, bool)
-	return r.iter("generator", func() (Value, bool) {
+	return r.iter(func() (Value, bool) {
 		if it == nil {
 			if !truth(x) {
-				it = r.each("", nil)
+				it = r.each(nil)
 			} else {
 				f = prepare()
 				it = r.iterate(x)
@@ -141,29 +138,11 @@ func reverseFilter(r *run, x Value, a *args) Value {
 		r.work(1)
 		items[len(from)-1-i] = v
 	}
-	kind := ""
-	switch v := x.(type) {
-	case *List:
-		kind = "list_reverseiterator"
-	case *Tuple, *Undefined:
-		kind = "reversed"
-	case *Range:
-		kind = "range_iterator"
-	case *Dict:
-		kind = "dict_reversekeyiterator"
-	case *View:
-		kind = reversed[v.kind]
-	default:
+	switch x.(type) {
+	case *Iter, *Loop: // which Python cannot go over from the end
 		return &List{items}
 	}
-	return r.each(kind, items)
-}
-
-// reversed names the iterators that go over a view from its end.
-var reversed = map[string]string{
-	"dict_keys":   "dict_reversekeyiterator",
-	"dict_values": "dict_reversevalueiterator",
-	"dict_items":  "dict_reverseitemiterator",
+	return r.each(items)
 }
 
 func roundFilter(r *run, x Value, a *args) Value {
@@ -187,7 +166,7 @@ func roundFilter(r *run, x Value, a *args) Value {
 		return r.roundNumber(x, digits)
 	}
 	scale := floatArithmetic("**", 10, float64(digits)).(float64)
-	f, _ := r.toFloat(x)
+	f, _ := toFloat(x)
 	f *= scale
 	if math.IsInf(f, 0) || math.IsNaN(f) {
 		infinite()
@@ -196,36 +175,6 @@ func roundFilter(r *run, x Value, a *args) Value {
 		return math.Ceil(f) / scale
 	}
 	return math.Floor(f) / scale
-}
-
-func sliceFilter(r *run, x Value, a *args) Value {
-	v := a.bind("slice", 1, "slices", "fill_with")
-	items := r.collect(x)
-	n := wantInt(v[0])
-	if n == 0 {
-		throw("ZeroDivisionError", "integer division or modulo by zero")
-	}
-	checkItems(max(n, 0))
-	i, offset := 0, 0
-	return r.iter("generator", func() (Value, bool) {
-		if i >= n {
-			return nil, false
-		}
-		r.step()
-		per, extra := len(items)/n, len(items)%n
-		start := offset + i*per
-		if i < extra {
-			offset++
-		}
-		end := offset + (i+1)*per
-		row := items[start:end]
-		var fill []Value
-		if v[1] != missing && v[1] != nil && i >= extra {
-			fill = v[1:]
-		}
-		i++
-		return &List{r.joined(row, fill)}, true
-	})
 }
 
 func sortFilter(r *run, x Value, a *args) Value {
@@ -324,51 +273,12 @@ func trimFilter(r *run, x Value, a *args) Value {
 	return strMethods["strip"](r, r.soft(x), &args{pos: v})
 }
 
-func truncateFilter(r *run, x Value, a *args) Value {
-	v := a.bind("truncate", 0, "length", "killwords", "end", "leeway")
-	size, end, leeway := 255, "...", 5
-	if v[0] != missing {
-		size = wantInt(v[0])
-	}
-	if v[2] != missing {
-		end = wantStr("truncate", v[2])
-	}
-	if v[3] != missing && v[3] != nil {
-		leeway = wantInt(v[3])
-	}
-	endLen := r.runes(end)
-	if size < endLen {
-		throw("AssertionError", "expected length >= %d, got %d", endLen, size)
-	}
-	if leeway < 0 {
-		throw("AssertionError", "expected leeway >= 0, got %d", leeway)
-	}
-	n, ok := r.length(x)
-	if !ok {
-		throw("TypeError", "object of type %s has no len()", quote(typeName(x)))
-	}
-	if n <= int64(size)+int64(leeway) {
-		return x
-	}
-	s, ok := text(x)
-	if !ok {
-		throw("TypeError", "%s can not be truncated", quote(typeName(x)))
-	}
-	s = r.runeSlice(s, 0, size-endLen)
-	if v[1] == missing || !truth(v[1]) {
-		if i := r.lastIndex(s, " "); i >= 0 {
-			s = s[:i]
-		}
-	}
-	return like(x, r.joinTexts(s, end))
-}
-
 func uniqueFilter(r *run, x Value, a *args) Value {
 	v := a.bind("unique", 0, "case_sensitive", "attribute")
 	get, fold := r.attrGetter(v[1], nil), r.ignoreCase(v[0])
 	var seen *Dict
 	var it *Iter
-	return r.iter("generator", func() (Value, bool) {
+	return r.iter(func() (Value, bool) {
 		if it == nil {
 			it, seen = r.iterate(x), NewDict()
 		}
@@ -387,49 +297,4 @@ func uniqueFilter(r *run, x Value, a *args) Value {
 			}
 		}
 	})
-}
-
-// quoteURL adds a text as urllib's quote writes it.
-func (b *buf) quoteURL(s string, query bool) {
-	for i, c := range b.r.chars(s) {
-		switch {
-		case isDigit(byte(c)) && c < utf8.RuneSelf, c|0x20 >= 'a' && c|0x20 <= 'z', c == '_' || c == '.' || c == '-' || c == '~', c == '/' && !query:
-			b.rune(c)
-		case c == ' ' && query:
-			b.byte('+')
-		default:
-			for k := range utf8.RuneLen(c) {
-				b.r.work(1)
-				b.byte('%')
-				b.byte("0123456789ABCDEF"[s[i+k]>>4])
-				b.byte("0123456789ABCDEF"[s[i+k]&15])
-			}
-		}
-	}
-}
-
-func urlencodeFilter(r *run, x Value, a *args) Value {
-	a.bind("urlencode", 0)
-	b := buf{r: r}
-	if _, ok := text(x); ok || !iterable(x) {
-		b.quoteURL(r.toStr(x), false)
-		return b.text()
-	}
-	if d, ok := x.(*Dict); ok {
-		x = &View{d, "dict_items"}
-	}
-	for i, it := range r.collect(x) {
-		r.step()
-		kv := r.collect(it)
-		if len(kv) != 2 {
-			throw("ValueError", "not enough values to unpack (expected 2, got %d)", len(kv))
-		}
-		if i > 0 {
-			b.byte('&')
-		}
-		b.quoteURL(r.toStr(kv[0]), true)
-		b.byte('=')
-		b.quoteURL(r.toStr(kv[1]), true)
-	}
-	return b.text()
 }

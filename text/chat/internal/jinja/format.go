@@ -2,40 +2,210 @@ package jinja
 
 import (
 	"math"
-	"math/big"
 	"unicode/utf8"
 )
 
-// A spec says how % or format writes one value.
+// A spec says how % or format writes a value: what Python writes as [[fill]align][sign][0][width][,][.precision][type].
+// Other parts of Python's formats are refused.
 type spec struct {
 	fill        string
 	align       byte // < > ^ =, 0: decided by the type
-	sign        byte // + - or space
-	alt, zero   bool
-	width, prec int // prec < 0: not given
-	group       byte
+	sign        byte // + or space
+	group       bool // commas between thousands
+	width, prec int  // prec < 0: not given
 	verb        byte // 0: not given
-	left        bool
 }
 
-// checkWidth bounds the size that a width or precision asks for.
-func checkWidth(n int) {
-	if n > 1<<20 {
-		throw("LimitError", "a width of %d in a format", n)
+// unsupportedFormat refuses a part of a format.
+func unsupportedFormat(what string) {
+	throw("ValueError", "%s in a format is not supported", what)
+}
+
+// A specReader reads what a spec is made of.
+type specReader struct {
+	r    *run
+	text string
+}
+
+// take reads one of the characters in set, 0 if another follows.
+func (p *specReader) take(set string) byte {
+	if p.text == "" || !isOneOf(p.text[0], set) {
+		return 0
 	}
+	c := p.text[0]
+	p.text = p.text[1:]
+	return c
 }
 
-// format is str.format.
-func (r *run) format(format string, a *args) string {
-	auto := 0
-	return r.formatFields(format, a, &auto, 2)
+// number reads digits, -1 if there are none.
+func (p *specReader) number() int {
+	n := -1
+	for p.text != "" && isDigit(p.text[0]) {
+		p.r.work(1)
+		if n = max(n, 0)*10 + int(p.text[0]-'0'); n > 1<<20 {
+			throw("LimitError", "a width of %d in a format", n)
+		}
+		p.text = p.text[1:]
+	}
+	return n
 }
 
-func (r *run) formatFields(format string, a *args, auto *int, depth int) string {
-	if depth < 0 {
-		throw("ValueError", "Max string recursion exceeded")
+// precision reads a point and digits, -1 if there is no point.
+func (p *specReader) precision() int {
+	if p.take(".") == 0 {
+		return -1
+	}
+	n := p.number()
+	if n < 0 {
+		throw("ValueError", "Format specifier missing precision")
+	}
+	return n
+}
+
+// parseSpec reads Python's format specification.
+func (r *run) parseSpec(text string) *spec {
+	s := &spec{fill: " "}
+	const aligns = "<>^="
+	if _, n := utf8.DecodeRuneInString(text); n < len(text) && isOneOf(text[n], aligns) {
+		s.fill, s.align, text = text[:n], text[n], text[n+1:]
+	}
+	p := specReader{r, text}
+	if c := p.take(aligns); c != 0 {
+		s.align = c
+	}
+	s.sign = p.take("+- ")
+	if p.take("0") != 0 && s.align == 0 {
+		s.fill, s.align = "0", '='
+	}
+	s.width = p.number()
+	s.group = p.take(",") != 0
+	s.prec = p.precision()
+	if p.text != "" {
+		s.verb = p.text[0]
+	}
+	if len(p.text) > 1 {
+		throw("ValueError", "Invalid format specifier")
+	}
+	return s
+}
+
+// formatValue is Python's format().
+func (r *run) formatValue(v Value, specText string) string {
+	if specText == "" {
+		return r.toStr(v)
+	}
+	kind := byte(0)
+	switch v.(type) {
+	case string, Markup:
+		kind = 's'
+	case bool, int64, Big:
+		kind = 'd'
+	case float64:
+		kind = 'r'
+	default:
+		throw("TypeError", "unsupported format string passed to %s.__format__", typeName(v))
+	}
+	s := r.parseSpec(specText)
+	switch {
+	case s.verb == 0:
+		s.verb = kind
+	case kind == 's' && s.verb != 's', kind != 's' && !isOneOf(s.verb, "dxfe%"), kind == 'r' && isOneOf(s.verb, "dx"):
+		throw("ValueError", "Unknown format code '%c' for object of type %s", s.verb, quote(typeName(v)))
+	}
+	if kind == 's' && (s.align == '=' || s.sign != 0 || s.group) {
+		unsupportedFormat("a sign or comma of a text")
+	}
+	return r.formatted(v, s)
+}
+
+// formatted writes a value: a text (s), an int (d, x), or a number (f, e, %, and r as repr does).
+func (r *run) formatted(v Value, s *spec) string {
+	sign, body, tail := "", "", ""
+	prec := s.prec
+	if prec < 0 {
+		prec = 6
+	}
+	switch s.verb {
+	case 's':
+		if body = str(v); s.prec >= 0 {
+			body = r.runeSlice(body, 0, s.prec)
+		}
+	case 'd', 'x', 'r':
+		if s.prec >= 0 {
+			throw("ValueError", "Precision not allowed in integer format specifier") // nor, here, without a type
+		}
+		switch s.verb {
+		case 'd':
+			body = r.intString(v)
+		case 'x':
+			body = r.hexString(wantSmall(v))
+		default:
+			body = r.toStr(v)
+		}
+	case '%':
+		f, _ := toFloat(v)
+		body, tail = r.floatText(f*100, 'f', prec), "%"
+	default:
+		f, _ := toFloat(v)
+		body = r.floatText(f, s.verb, prec)
+	}
+	if s.verb != 's' {
+		if body[0] == '-' {
+			sign, body = "-", body[1:]
+		} else if s.sign == '+' || s.sign == ' ' {
+			sign = charOf(s.sign)
+		}
+		if s.group {
+			body = r.grouped(body, s)
+		}
+	}
+	body = r.joinTexts(body, tail)
+	n := s.width - r.runes(sign) - r.runes(body)
+	if n <= 0 {
+		return r.joinTexts(sign, body)
+	}
+	align := s.align
+	if align == 0 {
+		if align = '>'; s.verb == 's' {
+			align = '<'
+		}
+	}
+	switch align {
+	case '=':
+		return r.joinTexts(sign, r.around(body, s.fill, n, 0))
+	case '<':
+		return r.around(r.joinTexts(sign, body), s.fill, 0, n)
+	case '^':
+		return r.around(r.joinTexts(sign, body), s.fill, n/2, n-n/2)
+	}
+	return r.around(r.joinTexts(sign, body), s.fill, n, 0)
+}
+
+// grouped writes commas between the thousands of a number.
+func (r *run) grouped(number string, s *spec) string {
+	if s.verb == 'x' || s.fill == "0" && s.align == '=' {
+		unsupportedFormat("a comma beside x or zeros")
+	}
+	whole := len(number)
+	if i := r.find(number, func(c rune) bool { return c < '0' || c > '9' }); i >= 0 {
+		whole = i
 	}
 	b := buf{r: r}
+	for i := range whole {
+		r.work(2)
+		if i > 0 && (whole-i)%3 == 0 {
+			b.byte(',')
+		}
+		b.byte(number[i])
+	}
+	b.str(number[whole:])
+	return b.text()
+}
+
+// format is str.format: fields are numbered or named, and have no attributes, items and conversions.
+func (r *run) format(format string, a *args) string {
+	b := buf{r: r}
+	next := 0 // of the fields without a number; -1: fields have numbers
 	for i := 0; i < len(format); {
 		r.work(2)
 		c := format[i]
@@ -51,399 +221,173 @@ func (r *run) formatFields(format string, a *args, auto *int, depth int) string 
 		case c == '}':
 			throw("ValueError", "Single '}' encountered in format string")
 		}
-		level, j := 1, i+1
-		for ; j < len(format) && level > 0; j++ {
-			r.work(1)
-			switch format[j] {
-			case '{':
-				level++
-			case '}':
-				level--
-			}
-		}
-		if level > 0 {
-			if i+1 >= len(format) {
-				throw("ValueError", "Single '{' encountered in format string")
-			}
+		end := r.byteIndex(format[i:], '}')
+		switch {
+		case i+1 == len(format):
+			throw("ValueError", "Single '{' encountered in format string")
+		case end < 0:
 			throw("ValueError", "expected '}' before end of string")
 		}
-		field := format[i+1 : j-1]
-		i = j
-		name, specText, conv := field, "", byte(0)
-		if k := r.nameEnd(field); k >= 0 {
-			name = field[:k]
-			if field[k] == '!' {
-				if k+1 >= len(field) {
-					throw("ValueError", "end of string while looking for conversion specifier")
-				}
-				conv = field[k+1]
-				rest := field[k+2:]
-				if rest != "" {
-					if rest[0] != ':' {
-						throw("ValueError", "expected ':' after conversion specifier")
-					}
-					specText = rest[1:]
-				}
-			} else {
-				specText = field[k+1:]
-			}
+		field, specText := format[i+1:i+end], ""
+		if k := r.byteIndex(field, ':'); k >= 0 {
+			field, specText = field[:k], field[k+1:]
 		}
-		v := r.formatField(name, a, auto)
-		switch conv {
-		case 0:
-		case 's':
-			v = r.toStr(v)
-		case 'r':
-			v = r.repr(v, 0)
-		case 'a':
-			v = r.ascii(r.repr(v, 0))
-		default:
-			throw("ValueError", "Unknown conversion specifier %c", conv)
+		if r.find(field, func(c rune) bool { return isOneOf(byte(min(c, utf8.RuneSelf)), "!.[{") }) >= 0 || r.byteIndex(specText, '{') >= 0 {
+			unsupportedFormat("an attribute, item, conversion or field of a field")
 		}
-		if r.byteIndex(specText, '{') >= 0 || r.byteIndex(specText, '}') >= 0 {
-			specText = r.formatFields(specText, a, auto, depth-1)
-		}
-		b.str(r.formatValue(v, specText))
+		b.str(r.formatValue(r.formatField(field, a, &next), specText))
+		i += end + 1
 	}
 	return b.text()
 }
 
-// nameEnd returns the place of the first ! or : in a field, or -1. Inside [] they are
-// ordinary characters.
-func (r *run) nameEnd(field string) int {
-	in := false
-	for i := range len(field) {
-		r.work(1)
-		switch c := field[i]; {
-		case c == '[':
-			in = true
-		case c == ']':
-			in = false
-		case !in && (c == ':' || c == '!'):
-			return i
-		}
-	}
-	return -1
-}
-
-// partEnd returns the place of the first . or [ in a name, or its length.
-func (r *run) partEnd(name string) int {
-	for i := range len(name) {
-		r.work(1)
-		if name[i] == '.' || name[i] == '[' {
-			return i
-		}
-	}
-	return len(name)
-}
-
-// formatField resolves a name such as 0.a[b].
-func (r *run) formatField(name string, a *args, auto *int) Value {
-	end := r.partEnd(name)
-	first, rest := name[:end], name[end:]
-	var v Value
-	n, isInt := r.parseInt(first, 10)
+// formatField resolves a field. next is the number of the next one without a number, -1 if fields have numbers.
+func (r *run) formatField(field string, a *args, next *int) Value {
+	at, numbered := r.parseInt(field)
 	switch {
-	case first == "":
-		if *auto < 0 {
-			throw("ValueError", "cannot switch from manual field specification to automatic field numbering")
-		}
-		n, isInt = int64(*auto), true
-		*auto++
-	case isInt:
-		if *auto > 0 {
-			throw("ValueError", "cannot switch from manual field specification to automatic field numbering")
-		}
-		*auto = -1
+	case field == "" && *next < 0, numbered && *next > 0:
+		throw("ValueError", "cannot switch from manual field specification to automatic field numbering")
+	case field == "":
+		at, numbered = int64(*next), true
+		*next++
+	case numbered:
+		*next = -1
 	}
-	if isInt {
-		k, ok := n.(int64)
-		if !ok || k < 0 || k >= int64(len(a.pos)) {
-			throw("IndexError", "tuple index out of range")
-		}
-		v = a.pos[k]
-	} else {
-		found := false
-		for i, kw := range a.names {
+	if !numbered {
+		for i, name := range a.names {
 			r.work(4)
-			if r.same(kw, first) {
-				v, found = a.kw[i], true
+			if r.same(name, field) {
+				return a.kw[i]
 			}
 		}
-		if !found {
-			throw("KeyError", "%s", quote(first))
-		}
+		throw("KeyError", "%s", quote(field))
 	}
-	for rest != "" {
+	k, ok := small(at)
+	if !ok || k < 0 || k >= int64(len(a.pos)) {
+		throw("IndexError", "tuple index out of range")
+	}
+	return a.pos[k]
+}
+
+// printf is Python's % on a str.
+func (r *run) printf(format string, with Value) string {
+	b := buf{r: r}
+	list := []Value{with}
+	if t, ok := with.(*Tuple); ok {
+		list = t.Items
+	}
+	mapping, isMap := with.(*Dict)
+	// Anything with items counts as a mapping, and its items need not all be used.
+	indexed := isMap
+	switch with.(type) {
+	case *List, *Range, *Undefined:
+		indexed = true
+	}
+	used, named, whole := 0, false, format
+	for {
 		r.step()
-		if rest[0] == '.' {
-			end := r.partEnd(rest[1:]) + 1
-			if end == 1 {
-				throw("ValueError", "Empty attribute in format string")
-			}
-			v = r.getattr(v, rest[1:end])
-			rest = rest[end:]
-			continue
-		}
-		if rest[0] != '[' {
-			throw("ValueError", "Only '.' or '[' may follow ']' in format field specifier")
-		}
-		end := r.byteIndex(rest, ']')
-		if end < 0 {
-			throw("ValueError", "Missing ']' in format string")
-		}
-		if end == 1 {
-			throw("ValueError", "Empty attribute in format string")
-		}
-		var key Value = rest[1:end]
-		if r.all(rest[1:end], func(c rune) bool { return c >= '0' && c <= '9' }) {
-			key, _ = r.parseInt(rest[1:end], 10)
-		}
-		v = r.getitem(v, key)
-		rest = rest[end+1:]
-	}
-	return v
-}
-
-// parseSpec reads Python's format specification.
-func (r *run) parseSpec(text string) *spec {
-	s := &spec{fill: " ", prec: -1}
-	isAlign := func(c byte) bool { return c == '<' || c == '>' || c == '^' || c == '=' }
-	if text != "" {
-		_, n := utf8.DecodeRuneInString(text)
-		if n < len(text) && isAlign(text[n]) {
-			s.fill, s.align, text = text[:n], text[n], text[n+1:]
-		} else if isAlign(text[0]) {
-			s.align, text = text[0], text[1:]
-		}
-	}
-	take := func(set string) byte {
-		if text != "" && isOneOf(text[0], set) {
-			c := text[0]
-			text = text[1:]
-			return c
-		}
-		return 0
-	}
-	number := func() int {
-		n := 0
-		for text != "" && isDigit(text[0]) {
-			n = n*10 + int(text[0]-'0')
-			checkWidth(n)
-			r.work(1)
-			text = text[1:]
-		}
-		return n
-	}
-	s.sign = take("+- ")
-	s.alt = take("#") != 0
-	s.zero = take("0") != 0
-	s.width = number()
-	s.group = take(",_")
-	if take(".") != 0 {
-		if text == "" || !isDigit(text[0]) {
-			throw("ValueError", "Format specifier missing precision")
-		}
-		s.prec = number()
-	}
-	if text != "" {
-		s.verb, text = text[0], text[1:]
-	}
-	if text != "" {
-		throw("ValueError", "Invalid format specifier")
-	}
-	if s.zero && s.align == 0 {
-		s.fill, s.align = "0", '='
-	}
-	return s
-}
-
-// formatValue is Python's format().
-func (r *run) formatValue(v Value, specText string) string {
-	if specText == "" {
-		return r.toStr(v)
-	}
-	unknown := func(s *spec) {
-		throw("ValueError", "Unknown format code '%c' for object of type %s", s.verb, quote(typeName(v)))
-	}
-	switch x := v.(type) {
-	case string, Markup:
-		s := r.parseSpec(specText)
-		if s.verb != 0 && s.verb != 's' {
-			unknown(s)
-		}
-		switch {
-		case s.sign != 0:
-			throw("ValueError", "Sign not allowed in string format specifier")
-		case s.align == '=' && !s.zero:
-			throw("ValueError", "'=' alignment not allowed in string format specifier")
-		case s.group != 0:
-			throw("ValueError", "Cannot specify '%c' with 's'.", s.group)
-		case s.alt:
-			throw("ValueError", "Alternate form (#) not allowed in string format specifier")
-		}
-		t := str(x)
-		if s.prec >= 0 {
-			t = r.runeSlice(t, 0, s.prec)
-		}
-		if s.align == 0 || s.align == '=' {
-			s.align = '<'
-		}
-		return r.place(s, "", t)
-	case bool, int64, *big.Int:
-		s := r.parseSpec(specText)
-		n, _ := toBig(x)
-		switch s.verb {
-		case 0, 'd', 'n', 'x', 'X', 'o', 'b', 'c':
-			if s.prec >= 0 {
-				throw("ValueError", "Precision not allowed in integer format specifier")
-			}
-			if s.verb == 'c' {
-				k, ok := small(normInt(n))
-				if !ok || k < 0 || k > utf8.MaxRune || !utf8.ValidRune(rune(k)) {
-					throw("OverflowError", "%%c arg not in range(0x110000)")
-				}
-				if s.align == 0 {
-					s.align = '<'
-				}
-				return r.place(s, "", runeText(rune(k)))
-			}
-			verb := s.verb
-			if verb == 0 || verb == 'n' {
-				verb = 'd'
-			}
-			t, sign := r.digitsOf(n, verb), ""
-			if t[0] == '-' {
-				sign, t = "-", t[1:]
-			}
-			size := 3
-			if verb != 'd' {
-				size = 4
-			}
-			return r.number(s, sign, r.prefixOf(s.alt, verb), t, "", size)
-		case 'e', 'E', 'f', 'F', 'g', 'G', '%':
-			f, _ := r.toFloat(x)
-			return r.formatFloat(s, f)
-		}
-		unknown(s)
-	case float64:
-		s := r.parseSpec(specText)
-		switch s.verb {
-		case 0, 'e', 'E', 'f', 'F', 'g', 'G', 'n', '%':
-			return r.formatFloat(s, x)
-		}
-		unknown(s)
-	case *Undefined:
-		throw("TypeError", "unsupported format string passed to Undefined.__format__")
-	}
-	throw("TypeError", "unsupported format string passed to %s.__format__", typeName(v))
-	return ""
-}
-
-func (r *run) prefixOf(alt bool, verb byte) string {
-	if alt && verb != 'd' {
-		return r.joinTexts("0", charOf(verb))
-	}
-	return ""
-}
-
-func (r *run) formatFloat(s *spec, f float64) string {
-	verb, prec, tail := s.verb, s.prec, ""
-	var t string
-	switch verb {
-	case 0:
-		if prec < 0 {
-			t = floatRepr(f)
+		n := r.byteIndex(format, '%')
+		if n < 0 {
+			b.str(format)
 			break
 		}
-		// Like g, with a digit after the point if there is no exponent.
-		t = r.generalFloat(f, max(prec, 1), s.alt)
-		if math.IsNaN(f) || math.IsInf(f, 0) {
-			t = floatRepr(f)
-		} else if exp := r.exponent(f, max(prec, 1)); r.byteIndex(t, '.') < 0 && r.byteIndex(t, 'e') < 0 {
-			if t = r.joinTexts(t, ".0"); exp >= prec-1 {
-				t = r.floatText(f, 'e', max(prec, 1)-1, false)
+		b.str(format[:n])
+		p := specReader{r, format[n+1:]}
+		var key Value
+		if p.take("(") != 0 {
+			end := r.byteIndex(p.text, ')')
+			if end < 0 {
+				throw("ValueError", "incomplete format key")
+			}
+			if !isMap {
+				throw("TypeError", "format requires a mapping")
+			}
+			key, named = p.text[:end], true
+			p.text = p.text[end+1:]
+		}
+		s := spec{fill: " ", align: '>'}
+		for c := p.take("0- +"); c != 0; c = p.take("0- +") {
+			r.work(1)
+			switch {
+			case c == '-':
+				s.fill, s.align = " ", '<'
+			case c == '0' && s.align != '<':
+				s.fill, s.align = "0", '='
+			case c == '+' || c == ' ' && s.sign == 0:
+				s.sign = c
 			}
 		}
-	case '%':
-		if prec < 0 {
-			prec = 6
+		s.width, s.prec = p.number(), p.precision()
+		if p.text == "" {
+			throw("ValueError", "incomplete format")
 		}
-		t, tail = r.floatText(f*100, 'f', prec, s.alt), "%"
-	default:
-		if prec < 0 {
-			prec = 6
+		s.verb = p.take("%srdixfe")
+		if s.verb == '%' {
+			b.byte('%')
+			format = p.text
+			continue
 		}
-		if verb == 'n' {
-			verb = 'g'
+		if s.verb == 0 {
+			c, _ := utf8.DecodeRuneInString(p.text)
+			throw("ValueError", "unsupported format character '%c' (0x%x) at index %d", c, c, r.runes(whole)-r.runes(p.text))
 		}
-		t = r.floatText(f, verb, prec, s.alt)
-	}
-	sign := ""
-	if t[0] == '-' {
-		sign, t = "-", t[1:]
-	}
-	whole := len(t)
-	if i := r.find(t, func(c rune) bool { return c < '0' || c > '9' }); i >= 0 {
-		whole = i
-	}
-	return r.number(s, sign, "", t[:whole], r.joinTexts(t[whole:], tail), 3)
-}
-
-// number places the parts of a number: sign, prefix, digits in groups, the rest.
-func (r *run) number(s *spec, sign, prefix, digits, rest string, group int) string {
-	if sign == "" && (s.sign == '+' || s.sign == ' ') {
-		sign = charOf(s.sign)
-	}
-	head := r.joinTexts(sign, prefix)
-	if s.group != 0 {
-		n := len(digits)
-		if s.fill == "0" && s.align == '=' {
-			// Leading zeros are grouped too.
-			for len(head)+n+(n-1)/group+len(rest) < s.width {
-				r.work(1)
-				n++
+		format = p.text
+		var v Value
+		if key != nil {
+			var ok bool
+			if v, ok = r.get(mapping, key); !ok {
+				throw("KeyError", "%s", r.repr(key, 0))
 			}
-		}
-		digits = r.grouped(digits, n, s.group, group)
-	}
-	if s.align == 0 {
-		s.align = '>'
-	}
-	return r.place(s, head, r.joinTexts(digits, rest))
-}
-
-// grouped returns digits with zeros before them, n in all, in groups of a size.
-func (r *run) grouped(digits string, n int, sep byte, size int) string {
-	b := buf{r: r}
-	for i := range n {
-		r.work(2)
-		if i > 0 && (n-i)%size == 0 {
-			b.byte(sep)
-		}
-		if k := i - (n - len(digits)); k >= 0 {
-			b.byte(digits[k])
 		} else {
-			b.byte('0')
+			if used == len(list) {
+				throw("TypeError", "not enough arguments for format string")
+			}
+			v = list[used]
+			used++
 		}
+		b.str(r.printOne(v, &s))
+	}
+	if used < len(list) && !named && !indexed {
+		throw("TypeError", "not all arguments converted during string formatting")
 	}
 	return b.text()
 }
 
-// place pads to the width.
-func (r *run) place(s *spec, head, body string) string {
-	if s.align == '=' {
-		return r.joinTexts(head, r.pad(body, s.width-len(head), s.fill, true, false))
+// printOne writes a value as a verb of % does.
+func (r *run) printOne(v Value, s *spec) string {
+	number := isNumber(v)
+	f, isFloat := v.(float64)
+	switch s.verb {
+	case 's', 'r':
+		if s.align == '=' {
+			s.fill, s.align = " ", '>'
+		}
+		text := ""
+		if s.verb == 's' {
+			text = r.toStr(v)
+		} else {
+			text = r.repr(v, 0)
+		}
+		s.verb, v = 's', text
+	case 'd', 'i':
+		if !number {
+			throw("TypeError", "%%%c format: a real number is required, not %s", s.verb, typeName(v))
+		}
+		if isFloat {
+			if math.IsNaN(f) || math.IsInf(f, 0) {
+				throw("ValueError", "cannot convert float %s to integer", floatRepr(f))
+			}
+			v = floatToInt(f)
+		}
+		s.verb = 'd'
+	case 'x':
+		if !number || isFloat {
+			throw("TypeError", "%%x format: an integer is required, not %s", typeName(v))
+		}
+	default:
+		if !number {
+			throw("TypeError", "must be real number, not %s", typeName(v))
+		}
 	}
-	t := r.joinTexts(head, body)
-	n := s.width - r.runes(t)
-	switch {
-	case n <= 0:
-		return t
-	case s.align == '<':
-		return r.around(t, s.fill, 0, n)
-	case s.align == '^':
-		return r.around(t, s.fill, n/2, n-n/2)
-	}
-	return r.around(t, s.fill, n, 0)
+	return r.formatted(v, s)
 }

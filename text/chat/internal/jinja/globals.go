@@ -8,14 +8,18 @@ var globals = map[string]*Func{
 	"range":           {"range", rangeGlobal},
 	"dict":            {"dict", dictGlobal},
 	"namespace":       {"namespace", namespaceGlobal},
-	"cycler":          {"cycler", cyclerGlobal},
 	"joiner":          {"joiner", joinerGlobal},
 	"raise_exception": {"raise_exception", raiseGlobal},
 	"strftime_now":    {"strftime_now", strftimeGlobal},
-	"lipsum": {"lipsum", func(*run, *args) Value {
-		throw("TypeError", "lipsum is not supported")
-		return nil
-	}},
+}
+
+func init() {
+	for _, name := range []string{"cycler", "lipsum"} {
+		globals[name] = &Func{name, func(*run, *args) Value {
+			throw("TypeError", "%s is not supported", name)
+			return nil
+		}}
+	}
 }
 
 func rangeGlobal(_ *run, a *args) Value {
@@ -95,13 +99,6 @@ func namespaceGlobal(r *run, a *args) Value {
 		}
 	}
 	return ns
-}
-
-func cyclerGlobal(_ *run, a *args) Value {
-	if len(a.pos) == 0 {
-		throw("RuntimeError", "at least one item has to be provided")
-	}
-	return &Cycler{items: a.pos}
 }
 
 func joinerGlobal(r *run, a *args) Value {

@@ -3,9 +3,9 @@ package jinja
 import "unicode/utf8"
 
 // each returns an iterator over items.
-func (r *run) each(kind string, items []Value) *Iter {
+func (r *run) each(items []Value) *Iter {
 	i := 0
-	return r.iter(kind, func() (Value, bool) {
+	return r.iter(func() (Value, bool) {
 		if i >= len(items) {
 			return nil, false
 		}
@@ -27,12 +27,12 @@ func iterable(v Value) bool {
 func (r *run) iterate(v Value) *Iter {
 	switch x := v.(type) {
 	case *List:
-		return r.each("list_iterator", x.Items)
+		return r.each(x.Items)
 	case *Tuple:
-		return r.each("tuple_iterator", x.Items)
+		return r.each(x.Items)
 	case string, Markup:
 		s, _ := text(x)
-		return r.iter("str_iterator", func() (Value, bool) {
+		return r.iter(func() (Value, bool) {
 			if s == "" {
 				return nil, false
 			}
@@ -47,7 +47,7 @@ func (r *run) iterate(v Value) *Iter {
 		return r.view(x)
 	case *Range:
 		i := int64(0)
-		return r.iter("range_iterator", func() (Value, bool) {
+		return r.iter(func() (Value, bool) {
 			if i >= x.n {
 				return nil, false
 			}
@@ -57,9 +57,9 @@ func (r *run) iterate(v Value) *Iter {
 	case *Iter:
 		return x
 	case *Undefined:
-		return r.each("generator", nil)
+		return r.each(nil)
 	case *Loop:
-		return r.iter("LoopContext", func() (Value, bool) {
+		return r.iter(func() (Value, bool) {
 			if !x.advance() {
 				return nil, false
 			}
@@ -70,17 +70,10 @@ func (r *run) iterate(v Value) *Iter {
 	return nil
 }
 
-// iterators names the iterators that go over a view.
-var iterators = map[string]string{
-	"dict_keys":   "dict_keys_iterator",
-	"dict_values": "dict_values_iterator",
-	"dict_items":  "dict_items_iterator",
-}
-
 // view returns an iterator over a view.
 func (r *run) view(v *View) *Iter {
 	i := 0
-	return r.iter(iterators[v.kind], func() (Value, bool) {
+	return r.iter(func() (Value, bool) {
 		if i >= len(v.d.entries) {
 			return nil, false
 		}

@@ -2,7 +2,6 @@ package jinja
 
 import (
 	"math"
-	"math/big"
 	"unicode/utf16"
 	"unicode/utf8"
 )
@@ -28,8 +27,8 @@ func (b *buf) json(v Value, s *jsonStyle, depth int) {
 		b.bool(x)
 	case int64:
 		b.int(x)
-	case *big.Int:
-		b.str(r.intString(x))
+	case Big:
+		b.str(string(x))
 	case float64:
 		b.str(jsonFloat(x))
 	case string:
@@ -131,7 +130,7 @@ func (r *run) jsonKey(v Value) string {
 			return "true"
 		}
 		return "false"
-	case int64, *big.Int:
+	case int64, Big:
 		return r.intString(x)
 	case float64:
 		return jsonFloat(x)

@@ -1,7 +1,6 @@
 package jinja
 
 import (
-	"math/big"
 	"strconv"
 	"strings"
 	"unicode"
@@ -462,8 +461,16 @@ func (l *lexer) number() {
 	if len(word) > maxDigits {
 		l.fail("an integer of more than %d digits", maxDigits)
 	}
-	v, _ := new(big.Int).SetString(word, base)
-	emit(tInt, from+n, normInt(v))
+	v, ok := parseDigits(word)
+	if base != 10 {
+		var err error
+		v, err = strconv.ParseInt(word, base, 64)
+		ok = err == nil
+	}
+	if !ok {
+		l.fail("an integer of more than 64 bits")
+	}
+	emit(tInt, from+n, v)
 }
 
 // str reads a string literal.

@@ -15,7 +15,6 @@ const (
 	maxItems      = 1 << 20             // items of one list or dict
 	maxCalls      = 250                 // of nested macros, callers and recursive loops
 	maxValueDepth = 500                 // of nested lists and dicts
-	maxBits       = 1 << 16             // of an int
 	maxDigits     = 4300                // up to which Python converts an int from and to text
 )
 

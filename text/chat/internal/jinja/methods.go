@@ -19,13 +19,13 @@ func wantStr(fn string, v Value) string {
 	return s
 }
 
-// wantInt returns an argument that must be an int; values outside 64 bits are clamped.
+// wantInt returns an argument that must be an int; values outside 62 bits are clamped.
 func wantInt(v Value) int {
 	if n, ok := small(v); ok {
 		return int(max(-1<<62, min(1<<62, n)))
 	}
-	if b, ok := toBig(v); ok {
-		return b.Sign() << 62
+	if isInt(v) {
+		beyond()
 	}
 	throw("TypeError", "%s object cannot be interpreted as an integer", quote(typeName(v)))
 	return 0
@@ -99,42 +99,6 @@ func (r *run) pyTitle(s string) string {
 			b.titleRune(c)
 		}
 		in = isCased(c)
-	}
-	return b.text()
-}
-
-func (r *run) isTitle(s string) bool {
-	prev, any := false, false
-	for _, c := range r.chars(s) {
-		switch {
-		case unicode.IsUpper(c) || unicode.IsTitle(c):
-			if prev {
-				return false
-			}
-			prev, any = true, true
-		case isCased(c):
-			if !prev {
-				return false
-			}
-			any = true
-		default:
-			prev = false
-		}
-	}
-	return any
-}
-
-func (r *run) swapCase(s string) string {
-	b := buf{r: r}
-	for _, c := range r.chars(s) {
-		switch {
-		case unicode.IsUpper(c):
-			b.lowerRune(c)
-		case unicode.IsLower(c):
-			b.upperRune(c)
-		default:
-			b.rune(c)
-		}
 	}
 	return b.text()
 }
@@ -313,39 +277,17 @@ func affix(name string, has func(r *run, s, affix string) bool) method {
 	}
 }
 
-func partition(name string, last bool) method {
-	return func(r *run, self Value, a *args) Value {
-		v := a.bind(name, 1, "sep")
-		s, sep := str(self), wantStr(name, v[0])
-		if sep == "" {
-			throw("ValueError", "empty separator")
-		}
-		i, head, tail := 0, s, ""
-		if last {
-			i, head, tail = r.lastIndex(s, sep), "", s
-		} else {
-			i = r.index(s, sep)
-		}
-		if i < 0 {
-			return r.tuple(like(self, head), like(self, ""), like(self, tail))
-		}
-		return r.tuple(like(self, s[:i]), like(self, sep), like(self, s[i+len(sep):]))
+func partition(r *run, self Value, a *args) Value {
+	v := a.bind("partition", 1, "sep")
+	s, sep := str(self), wantStr("partition", v[0])
+	if sep == "" {
+		throw("ValueError", "empty separator")
 	}
-}
-
-// just is ljust, rjust and center.
-func just(name string, left, right bool) method {
-	return func(r *run, self Value, a *args) Value {
-		v := a.bind(name, 1, "width", "fillchar")
-		fill := " "
-		if v[1] != missing {
-			fill = wantStr(name, v[1])
-			if r.runes(fill) != 1 {
-				throw("TypeError", "The fill character must be exactly one character long")
-			}
-		}
-		return like(self, r.pad(str(self), wantInt(v[0]), fill, left, right))
+	i := r.index(s, sep)
+	if i < 0 {
+		return r.tuple(like(self, s), like(self, ""), like(self, ""))
 	}
+	return r.tuple(like(self, s[:i]), like(self, sep), like(self, s[i+len(sep):]))
 }
 
 var strMethods map[string]method
@@ -357,10 +299,8 @@ func init() {
 		"rstrip":     strip(false, true),
 		"upper":      simple("upper", (*run).upper),
 		"lower":      simple("lower", (*run).lower),
-		"casefold":   simple("casefold", (*run).casefold),
 		"capitalize": simple("capitalize", (*run).capitalize),
 		"title":      simple("title", (*run).pyTitle),
-		"swapcase":   simple("swapcase", (*run).swapCase),
 		"split":      split("split", false),
 		"rsplit":     split("rsplit", true),
 		"find":       find("find", false, false),
@@ -369,37 +309,15 @@ func init() {
 		"rindex":     find("rindex", true, true),
 		"startswith": affix("startswith", (*run).hasPrefix),
 		"endswith":   affix("endswith", (*run).hasSuffix),
-		"partition":  partition("partition", false),
-		"rpartition": partition("rpartition", true),
-		"ljust":      just("ljust", false, true),
-		"rjust":      just("rjust", true, false),
-		"center":     just("center", true, true),
+		"partition":  partition,
 		"isalpha":    is("isalpha", unicode.IsLetter),
 		"isdigit":    is("isdigit", isPyDigit),
 		"isdecimal":  is("isdecimal", unicode.IsDigit),
 		"isnumeric":  is("isnumeric", unicode.IsNumber),
 		"isalnum":    is("isalnum", func(c rune) bool { return unicode.IsLetter(c) || unicode.IsNumber(c) }),
 		"isspace":    is("isspace", isSpace),
-		"isascii": func(r *run, self Value, a *args) Value {
-			a.bind("isascii", 0)
-			return r.isASCII(str(self))
-		},
-		"isprintable": func(r *run, self Value, a *args) Value {
-			a.bind("isprintable", 0)
-			return r.all(str(self), unicode.IsPrint)
-		},
-		"isidentifier": func(r *run, self Value, a *args) Value {
-			a.bind("isidentifier", 0)
-			for i, c := range r.chars(str(self)) {
-				if c != '_' && !unicode.IsLetter(c) && (i == 0 || !unicode.IsDigit(c) && !unicode.Is(unicode.Mn, c) && !unicode.Is(unicode.Mc, c)) {
-					return false
-				}
-			}
-			return str(self) != ""
-		},
-		"isupper": func(r *run, self Value, a *args) Value { a.bind("isupper", 0); return r.isCase(str(self), true) },
-		"islower": func(r *run, self Value, a *args) Value { a.bind("islower", 0); return r.isCase(str(self), false) },
-		"istitle": func(r *run, self Value, a *args) Value { a.bind("istitle", 0); return r.isTitle(str(self)) },
+		"isupper":    func(r *run, self Value, a *args) Value { a.bind("isupper", 0); return r.isCase(str(self), true) },
+		"islower":    func(r *run, self Value, a *args) Value { a.bind("islower", 0); return r.isCase(str(self), false) },
 		"count": func(r *run, self Value, a *args) Value {
 			v := a.bind("count", 1, "sub", "start", "end")
 			s, _, ok := r.window(str(self), v[1], v[2])
@@ -448,39 +366,6 @@ func init() {
 			}
 			return &List{out.items}
 		},
-		"zfill": func(r *run, self Value, a *args) Value {
-			v := a.bind("zfill", 1, "width")
-			s, sign := str(self), ""
-			if s != "" && (s[0] == '+' || s[0] == '-') {
-				sign, s = s[:1], s[1:]
-			}
-			return like(self, r.joinTexts(sign, r.pad(s, wantInt(v[0])-len(sign), "0", true, false)))
-		},
-		"expandtabs": func(r *run, self Value, a *args) Value {
-			v := a.bind("expandtabs", 0, "tabsize")
-			size := 8
-			if v[0] != missing {
-				size = wantInt(v[0])
-			}
-			b := buf{r: r}
-			col := 0
-			for _, c := range r.chars(str(self)) {
-				switch c {
-				case '\t':
-					if size > 0 {
-						n := size - col%size
-						col += n
-						b.repeat(" ", n)
-					}
-					continue
-				case '\n', '\r':
-					col = -1
-				}
-				col++
-				b.rune(c)
-			}
-			return like(self, b.text())
-		},
 		"join": func(r *run, self Value, a *args) Value {
 			v := a.bind("join", 1, "iterable")
 			values := r.collectAs(v[0], func() { throw("TypeError", "can only join an iterable") })
@@ -506,23 +391,11 @@ func init() {
 		"format": func(r *run, self Value, a *args) Value {
 			return like(self, r.format(str(self), a))
 		},
-		"format_map": func(r *run, self Value, a *args) Value {
-			v := a.bind("format_map", 1, "mapping")
-			d, ok := v[0].(*Dict)
-			if !ok {
-				throw("TypeError", "format_map() wants a mapping, not %s", typeName(v[0]))
-			}
-			b := &args{}
-			for k, x := range d.All() {
-				r.step()
-				if name, ok := text(k); ok {
-					r.addKeyword(b, name, x)
-				}
-			}
-			return like(self, r.format(str(self), b))
-		},
 	}
-	for _, name := range []string{"encode", "maketrans", "translate"} {
+	for _, name := range []string{
+		"casefold", "center", "encode", "expandtabs", "format_map", "isascii", "isidentifier", "isprintable", "istitle", "ljust",
+		"maketrans", "rjust", "rpartition", "swapcase", "translate", "zfill",
+	} {
 		strMethods[name] = func(*run, Value, *args) Value {
 			throw("TypeError", "str.%s is not supported", name)
 			return nil

@@ -18,18 +18,6 @@ var dictMethods = map[string]method{
 		a.bind("copy", 0)
 		return r.clone(self.(*Dict))
 	},
-	"fromkeys": func(r *run, _ Value, a *args) Value {
-		v := a.bind("fromkeys", 1, "iterable", "value")
-		d := NewDict()
-		if v[1] == missing {
-			v[1] = nil
-		}
-		for _, k := range r.collect(v[0]) {
-			r.step()
-			r.put(d, k, v[1])
-		}
-		return d
-	},
 }
 
 func view(name, kind string) method {
@@ -75,21 +63,5 @@ var listMethods = map[string]method{
 	"copy": func(r *run, self Value, a *args) Value {
 		a.bind("copy", 0)
 		return &List{r.joined(r.collect(self))}
-	},
-}
-
-var floatMethods = map[string]method{
-	"is_integer": func(_ *run, self Value, a *args) Value {
-		a.bind("is_integer", 0)
-		f := self.(float64)
-		return f == float64(int64(f))
-	},
-}
-
-var intMethods = map[string]method{
-	"bit_length": func(_ *run, self Value, a *args) Value {
-		a.bind("bit_length", 0)
-		b, _ := toBig(self)
-		return bitLen(b)
 	},
 }

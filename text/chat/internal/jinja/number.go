@@ -2,56 +2,21 @@ package jinja
 
 import (
 	"cmp"
+	"errors"
 	"math"
 	"math/big"
+	"math/bits"
 	"strconv"
 	"strings"
 	"unicode"
 	"unicode/utf8"
 )
 
-// Numbers. What takes more than linear time in the size of an int is charged before it is
-// computed.
+// Numbers. An int is an int64; one outside of 64 bits is a Big, with which nothing is computed.
 
-// wordWork is what one word of a big int costs in linear operations, or one pair of words in
-// products and quotients, in units of work.
-const wordWork = 1
-
-// words returns the size of an int in machine words.
-func words(b *big.Int) int { return b.BitLen()/64 + 1 }
-
-// bigWork charges for an operation whose result has at most n words and which looks at
-// pairs pairs of words.
-func (r *run) bigWork(n, pairs int) {
-	r.work(n + pairs*wordWork)
-	r.charge(16*n + 64)
-}
-
-// normInt returns an int in its normal form.
-func normInt(b *big.Int) Value {
-	if b.IsInt64() {
-		return b.Int64()
-	}
-	if b.BitLen() > maxBits {
-		throw("LimitError", "the template makes an integer of more than %d bits", maxBits)
-	}
-	return b
-}
-
-// toBig returns an int (or bool) as a big.Int, which must not be changed.
-func toBig(v Value) (*big.Int, bool) {
-	switch x := v.(type) {
-	case bool:
-		if x {
-			return big.NewInt(1), true
-		}
-		return new(big.Int), true
-	case int64:
-		return big.NewInt(x), true
-	case *big.Int:
-		return x, true
-	}
-	return nil, false
+// beyond throws where an int would be outside of 64 bits.
+func beyond() {
+	throw("LimitError", "the template computes with an integer of more than 64 bits")
 }
 
 // small returns an int (or bool) as an int64 if it fits.
@@ -68,74 +33,84 @@ func small(v Value) (int64, bool) {
 	return 0, false
 }
 
+// wantSmall returns an int (or bool).
+func wantSmall(v Value) int64 {
+	n, ok := small(v)
+	if !ok {
+		beyond()
+	}
+	return n
+}
+
 // toFloat returns a number as a float.
-func (r *run) toFloat(v Value) (float64, bool) {
+func toFloat(v Value) (float64, bool) {
 	switch x := v.(type) {
 	case float64:
 		return x, true
-	case int64:
-		return float64(x), true
-	case bool, *big.Int:
-		b, _ := toBig(x)
-		r.bigWork(words(b), 0)
-		f, _ := new(big.Float).SetInt(b).Float64()
-		if math.IsInf(f, 0) {
-			throw("OverflowError", "int too large to convert to float")
-		}
-		return f, true
+	case bool, int64, Big:
+		return float64(wantSmall(x)), true
 	}
 	return 0, false
 }
 
 // floatToInt is Python's int() of a finite float.
-func floatToInt(f float64) Value {
-	if math.Abs(f) < 1<<62 {
-		return int64(f)
+func floatToInt(f float64) int64 {
+	if !(math.Abs(f) < 1<<63) {
+		beyond()
 	}
-	b, _ := big.NewFloat(f).Int(nil)
-	return normInt(b)
+	return int64(f)
 }
-
-// bitLen is int.bit_length.
-func bitLen(b *big.Int) int64 { return int64(b.BitLen()) }
 
 // infinite throws what Python's int() of an infinite float throws.
 func infinite() {
 	throw("OverflowError", "cannot convert float infinity to integer")
 }
 
-func isNumber(v Value) bool {
+func isInt(v Value) bool {
 	switch v.(type) {
-	case bool, int64, *big.Int, float64:
+	case bool, int64, Big:
 		return true
 	}
 	return false
 }
 
+func isNumber(v Value) bool {
+	_, ok := v.(float64)
+	return ok || isInt(v)
+}
+
 // compareNumbers returns -1, 0 or 1, or 2 if a NaN is involved.
-func (r *run) compareNumbers(a, b Value) int {
+func compareNumbers(a, b Value) int {
 	x, ok1 := small(a)
 	y, ok2 := small(b)
 	if ok1 && ok2 {
 		return cmp.Compare(x, y)
 	}
-	exact := func(v Value) (*big.Float, bool) {
-		if f, ok := v.(float64); ok {
-			if math.IsNaN(f) {
-				return nil, false
-			}
-			return big.NewFloat(f), true
+	exact := func(v Value) *big.Float {
+		f, ok := v.(float64)
+		switch {
+		case !ok:
+			return new(big.Float).SetInt64(wantSmall(v))
+		case math.IsNaN(f):
+			return nil
 		}
-		i, _ := toBig(v)
-		r.bigWork(words(i), 0)
-		return new(big.Float).SetPrec(uint(max(64, i.BitLen()))).SetInt(i), true
+		return big.NewFloat(f)
 	}
-	p, ok1 := exact(a)
-	q, ok2 := exact(b)
-	if !ok1 || !ok2 {
+	p, q := exact(a), exact(b)
+	if p == nil || q == nil {
 		return 2
 	}
 	return p.Cmp(q)
+}
+
+// sameNumber is == of two numbers.
+func sameNumber(a, b Value) bool {
+	_, big1 := a.(Big)
+	_, big2 := b.(Big)
+	if big1 || big2 {
+		return a == b
+	}
+	return compareNumbers(a, b) == 0
 }
 
 func (r *run) unary(op string, x Value) Value {
@@ -145,13 +120,14 @@ func (r *run) unary(op string, x Value) Value {
 			return -v
 		}
 		return v
-	case bool, int64, *big.Int:
-		b, _ := toBig(v)
-		r.bigWork(words(b), 0)
+	case bool, int64, Big:
 		if op == "-" {
-			b = new(big.Int).Neg(b)
+			return r.arithmetic("-", int64(0), v)
 		}
-		return normInt(b)
+		if n, ok := small(v); ok {
+			return n
+		}
+		return v
 	case *Undefined:
 		r.use(v)
 	}
@@ -161,97 +137,69 @@ func (r *run) unary(op string, x Value) Value {
 
 // arithmetic is a binary operator of numbers.
 func (r *run) arithmetic(op string, a, b Value) Value {
+	r.charge(boxBytes)
 	_, f1 := a.(float64)
 	_, f2 := b.(float64)
 	if f1 || f2 {
-		x, _ := r.toFloat(a)
-		y, _ := r.toFloat(b)
-		r.charge(boxBytes)
+		x, _ := toFloat(a)
+		y, _ := toFloat(b)
 		return floatArithmetic(op, x, y)
 	}
-	if x, ok := small(a); ok {
-		if y, ok := small(b); ok {
-			r.charge(boxBytes)
-			const half = 1 << 31
-			switch op {
-			case "+":
-				if s := x + y; (s > x) == (y > 0) {
-					return s
-				}
-			case "-":
-				if s := x - y; (s < x) == (y > 0) {
-					return s
-				}
-			case "*":
-				if x > -half && x < half && y > -half && y < half {
-					return x * y
-				}
-			}
-		}
-	}
-	x, _ := toBig(a)
-	y, _ := toBig(b)
-	n, m := words(x), words(y)
-	switch op {
-	case "+", "-":
-		r.bigWork(max(n, m)+1, 0)
-	case "/": // the greatest common divisor takes several times as long as a product
-		r.bigWork(4*(n+m), 16*(n+m)*(n+m)/4)
-	case "**": // charged below
-	default:
-		r.bigWork(n+m, n*m)
-	}
-	z := new(big.Int)
+	x, y := wantSmall(a), wantSmall(b)
 	switch op {
 	case "+":
-		z.Add(x, y)
+		if s := x + y; (s > x) == (y > 0) {
+			return s
+		}
 	case "-":
-		z.Sub(x, y)
+		if s := x - y; (s < x) == (y > 0) {
+			return s
+		}
 	case "*":
-		z.Mul(x, y)
+		if hi, lo := bits.Mul64(abs(x), abs(y)); hi == 0 && lo <= math.MaxInt64 {
+			return x * y
+		}
 	case "/":
-		if y.Sign() == 0 {
+		if y == 0 {
 			throw("ZeroDivisionError", "division by zero")
 		}
-		f, _ := new(big.Rat).SetFrac(x, y).Float64()
-		if math.IsInf(f, 0) {
-			throw("OverflowError", "integer division result too large for a float")
-		}
+		r.charge(256)
+		f, _ := new(big.Rat).SetFrac64(x, y).Float64() // rounded once
 		return f
 	case "//", "%":
-		if y.Sign() == 0 {
+		if y == 0 {
 			if op == "%" {
 				throw("ZeroDivisionError", "integer modulo by zero")
 			}
 			throw("ZeroDivisionError", "integer division or modulo by zero")
 		}
-		rest := new(big.Int)
-		z.QuoRem(x, y, rest)
-		if rest.Sign() != 0 && rest.Sign() != y.Sign() {
-			z.Sub(z, big.NewInt(1))
-			rest.Add(rest, y)
+		q, rest := x/y, x%y
+		if rest != 0 && (rest < 0) != (y < 0) {
+			q, rest = q-1, rest+y
 		}
 		if op == "%" {
-			z = rest
+			return rest
+		}
+		if x != math.MinInt64 || y != -1 {
+			return q
 		}
 	case "**":
-		if y.Sign() < 0 {
-			p, _ := r.toFloat(a)
-			q, _ := r.toFloat(b)
-			return floatArithmetic(op, p, q)
+		switch {
+		case y < 0:
+			return floatArithmetic(op, float64(x), float64(y))
+		case abs(x) <= 1 && y > 1: // the parity decides
+			y = 2 + y&1
+		case y > 63:
+			beyond()
 		}
-		if x.BitLen() <= 1 { // -1, 0 or 1: the parity decides
-			if y.Sign() > 0 {
-				y = big.NewInt(2 + int64(y.Bit(0)))
-			}
-		} else if !y.IsInt64() || y.Int64() > maxBits/int64(x.BitLen()-1) {
-			throw("LimitError", "the template makes an integer of more than %d bits", maxBits)
+		z := Value(int64(1))
+		for range y {
+			z = r.arithmetic("*", z, x)
 		}
-		bits := x.BitLen() * int(y.Int64())
-		r.bigWork(8*(bits/64+1), 2*(bits/64+1)*(bits/64+1))
-		z.Exp(x, y, nil)
+		return z
 	}
-	return normInt(z)
+	beyond()
+	return nil
 }
 
 func floatArithmetic(op string, x, y float64) Value {
@@ -319,7 +267,7 @@ func (r *run) parseFloat(x Value) (float64, bool) {
 	if s, ok := text(x); ok {
 		return r.floatOf(s)
 	}
-	return r.toFloat(x)
+	return toFloat(x)
 }
 
 func (r *run) floatOf(s string) (float64, bool) {
@@ -350,36 +298,19 @@ func (r *run) floatOf(s string) (float64, bool) {
 // maxFloatText bounds the texts that are read as floats, in bytes.
 const maxFloatText = 1 << 20
 
-// maxNumeral is more than the bytes of a text that Python converts to an int: a prefix,
-// digits of up to four bytes each, and underscores.
+// maxNumeral is more than the bytes of a text that Python converts to an int: digits of up to four bytes each, and
+// underscores.
 const maxNumeral = 6 * maxDigits
 
 // parseInt is Python's int() of a str.
-func (r *run) parseInt(s string, base int) (Value, bool) {
+func (r *run) parseInt(s string) (Value, bool) {
 	s = r.trim(s, true, true, isSpace)
 	if len(s) > maxNumeral {
 		return nil, false
 	}
-	r.charge(8*len(s) + 64)
-	r.work(8*len(s) + len(s)*len(s)/1024)
-	sign := ""
-	if strings.HasPrefix(s, "-") || strings.HasPrefix(s, "+") {
-		sign, s = s[:1], s[1:]
-	}
-	if base == 0 || base == 2 || base == 8 || base == 16 {
-		if len(s) > 2 && s[0] == '0' {
-			if b := map[byte]int{'b': 2, 'o': 8, 'x': 16}[s[1]|0x20]; b != 0 && (base == 0 || base == b) {
-				base, s = b, strings.TrimPrefix(s[2:], "_")
-			}
-		}
-		if base == 0 {
-			base = 10
-			if len(s) > 1 && s[0] == '0' && strings.Trim(s, "0_") != "" {
-				return nil, false
-			}
-		}
-	}
-	if s == "" || strings.HasPrefix(s, "_") || strings.HasSuffix(s, "_") || strings.Contains(s, "__") {
+	r.charge(2*len(s) + 64)
+	r.work(8 * len(s))
+	if digits := strings.TrimLeft(s, "+-"); strings.HasPrefix(digits, "_") || strings.HasSuffix(s, "_") || strings.Contains(s, "__") {
 		return nil, false
 	}
 	s = strings.Map(func(c rune) rune {
@@ -391,14 +322,26 @@ func (r *run) parseInt(s string, base int) (Value, bool) {
 		}
 		return c
 	}, s)
-	if len(s) > maxDigits || s == "" || s[0] == '+' || s[0] == '-' {
+	if len(s) > maxDigits {
 		return nil, false
 	}
-	b, ok := new(big.Int).SetString(sign+s, base)
-	if !ok {
+	return parseDigits(s)
+}
+
+// parseDigits reads an int of ASCII digits.
+func parseDigits(s string) (Value, bool) {
+	n, err := strconv.ParseInt(s, 10, 64)
+	switch {
+	case err == nil:
+		return n, true
+	case !errors.Is(err, strconv.ErrRange):
 		return nil, false
 	}
-	return normInt(b), true
+	digits, sign := strings.TrimLeft(s, "+-0"), ""
+	if s[0] == '-' {
+		sign = "-"
+	}
+	return Big(sign + digits), true
 }
 
 // digitValue returns the value of a decimal digit of any script: they come in runs of
@@ -413,54 +356,20 @@ func digitValue(c rune) rune {
 
 // roundNumber is Python's round(): half to even, on the exact value.
 func (r *run) roundNumber(x Value, digits int) Value {
-	if b, ok := toBig(x); ok {
-		if digits >= 0 {
-			return normInt(b)
-		}
-		if -digits > maxDigits {
-			return int64(0)
-		}
-		n := words(b) + -digits/16 + 1
-		r.bigWork(8*n, n*n)
-		unit := new(big.Int).Exp(big.NewInt(10), big.NewInt(int64(-digits)), nil)
-		q, m := new(big.Int).DivMod(b, unit, new(big.Int))
-		if c := new(big.Int).Lsh(m, 1).Cmp(unit); c > 0 || c == 0 && q.Bit(0) == 1 {
-			q.Add(q, big.NewInt(1))
-		}
-		return normInt(q.Mul(q, unit))
+	if digits < 0 {
+		throw("LimitError", "rounding to tens is not supported")
 	}
-	f := x.(float64)
-	r.bigWork(256, 1024)
-	switch {
-	case math.IsNaN(f), math.IsInf(f, 0), digits > 400:
+	f, ok := x.(float64)
+	if !ok {
+		return r.unary("+", x)
+	}
+	if math.IsNaN(f) || math.IsInf(f, 0) || digits > 400 {
 		return f
-	case digits < -400:
-		return math.Copysign(0, f)
-	case digits >= 0:
-		g, _ := strconv.ParseFloat(strconv.FormatFloat(f, 'f', digits, 64), 64)
-		return g
 	}
-	// Tens and more: an integer decides, and a fraction breaks ties.
-	unit := new(big.Float).SetInt(new(big.Int).Exp(big.NewInt(10), big.NewInt(int64(-digits)), nil))
-	q, _ := new(big.Float).SetPrec(2000).Quo(new(big.Float).SetPrec(2000).SetFloat64(f), unit).Float64()
-	g, _ := new(big.Float).SetPrec(2000).Mul(new(big.Float).SetFloat64(math.RoundToEven(q)), unit).Float64()
+	r.work(1024)
+	r.charge(1024)
+	g, _ := strconv.ParseFloat(strconv.FormatFloat(f, 'f', digits, 64), 64)
 	return g
-}
-
-// intString is Python's str() of an int.
-func (r *run) intString(v Value) string {
-	const maxBits = maxDigits*3322/1000 + 1 // of maxDigits digits
-	b, _ := toBig(v)
-	n := words(b)
-	s := ""
-	if b.BitLen() <= maxBits {
-		r.bigWork(4*n, 4*n*n)
-		s = b.String()
-	}
-	if s == "" || len(strings.TrimPrefix(s, "-")) > maxDigits {
-		throw("ValueError", "Exceeds the limit (%d digits) for integer string conversion; use sys.set_int_max_str_digits() to increase the limit", maxDigits)
-	}
-	return s
 }
 
 // floatRepr is Python's repr() of a float: the shortest digits that parse to the same
@@ -485,79 +394,29 @@ func floatRepr(f float64) string {
 	return s
 }
 
-// digitsOf writes an int in the base of a verb.
-func (r *run) digitsOf(n *big.Int, verb byte) string {
-	r.bigWork(2*n.BitLen()/16+8, 0)
-	switch verb {
-	case 'x':
-		return n.Text(16)
-	case 'X':
-		return strings.ToUpper(n.Text(16))
-	case 'o':
-		return n.Text(8)
-	case 'b':
-		return n.Text(2)
+// intString is Python's str() of an int.
+func (r *run) intString(v Value) string {
+	if b, ok := v.(Big); ok {
+		return string(b)
 	}
-	return r.intString(normInt(n))
+	r.charge(20)
+	return strconv.FormatInt(wantSmall(v), 10)
 }
 
-// floatText writes a float as C's printf does.
-func (r *run) floatText(f float64, verb byte, prec int, alt bool) string {
-	// FormatFloat makes up to 309 digits before the point.
-	r.charge(4*prec + 2048)
+// hexString writes an int in hexadecimal.
+func (r *run) hexString(n int64) string {
+	r.charge(20)
+	return strconv.FormatInt(n, 16)
+}
+
+// floatText writes a float with digits after the point, verb being f or e.
+func (r *run) floatText(f float64, verb byte, prec int) string {
+	if math.IsNaN(f) || math.IsInf(f, 0) {
+		return floatRepr(f)
+	}
+	r.charge(4*prec + 2048) // up to 309 digits before the point
 	r.work(8*prec + 1024)
-	up := verb >= 'A' && verb <= 'Z'
-	low := verb | 0x20
-	var out string
-	switch {
-	case math.IsNaN(f):
-		out = "nan"
-	case math.IsInf(f, 0):
-		out = floatRepr(f)
-	case low == 'g':
-		out = r.generalFloat(f, max(prec, 1), alt)
-	default:
-		out = strconv.FormatFloat(f, low, prec, 64)
-		if alt && prec == 0 {
-			if i := strings.IndexByte(out, 'e'); i >= 0 {
-				out = out[:i] + "." + out[i:]
-			} else {
-				out += "."
-			}
-		}
-	}
-	if up {
-		return strings.ToUpper(out)
-	}
-	return out
-}
-
-// generalFloat is C's %g; Go's 'g' switches to exponents at other values.
-func (r *run) generalFloat(f float64, prec int, alt bool) string {
-	r.charge(4*prec + 2048)
-	r.work(8*prec + 1024)
-	e := strconv.FormatFloat(f, 'e', prec-1, 64)
-	i := strings.IndexByte(e, 'e')
-	exp, _ := strconv.Atoi(e[i+1:])
-	cut := func(s string) string {
-		if alt || !strings.Contains(s, ".") {
-			return s
-		}
-		return strings.TrimRight(strings.TrimRight(s, "0"), ".")
-	}
-	if exp < -4 || exp >= prec {
-		return cut(e[:i]) + e[i:]
-	}
-	return cut(strconv.FormatFloat(f, 'f', prec-1-exp, 64))
-}
-
-// exponent returns the decimal exponent of f rounded to a number of digits.
-func (r *run) exponent(f float64, digits int) int {
-	r.charge(2*digits + 64)
-	r.work(4*digits + 256)
-	e := strconv.FormatFloat(f, 'e', digits-1, 64)
-	n, _ := strconv.Atoi(e[strings.IndexByte(e, 'e')+1:])
-	return n
+	return strconv.FormatFloat(f, verb, prec, 64)
 }
 
 // int adds an int in decimal.

@@ -91,7 +91,7 @@ func (r *run) binary(op string, a, b Value) Value {
 		}
 	case "*":
 		seq, n := a, b
-		if _, ok := toBig(seq); ok {
+		if isInt(seq) {
 			seq, n = b, a
 		}
 		if isSequence(seq) {
@@ -152,15 +152,10 @@ func (r *run) concat(a, b Value) (Value, bool) {
 
 // repeat is * of a sequence.
 func (r *run) repeat(seq, times Value) Value {
-	b, ok := toBig(times)
-	if !ok {
+	if !isInt(times) {
 		throw("TypeError", "can't multiply sequence by non-int of type %s", quote(typeName(times)))
 	}
-	n, ok := small(times)
-	if !ok && b.Sign() > 0 {
-		n = math.MaxInt64
-	}
-	k := int(max(n, 0))
+	k := int(max(wantSmall(times), 0))
 	if s, ok := text(seq); ok {
 		out := buf{r: r}
 		out.repeat(s, k)
@@ -186,7 +181,7 @@ func (r *run) equalAt(a, b Value, depth int) bool {
 		return ok && r.same(s, t)
 	}
 	if isNumber(a) {
-		return isNumber(b) && r.compareNumbers(a, b) == 0
+		return isNumber(b) && sameNumber(a, b)
 	}
 	switch x := a.(type) {
 	case nil:
@@ -241,7 +236,7 @@ func (r *run) compare(op string, a, b Value, depth int) int {
 	checkDepth(depth)
 	r.step()
 	if isNumber(a) && isNumber(b) {
-		return r.compareNumbers(a, b)
+		return compareNumbers(a, b)
 	}
 	if s, ok := text(a); ok {
 		if t, ok := text(b); ok {
@@ -383,7 +378,7 @@ func (r *run) getitem(obj, key Value) Value {
 // item is Python's obj[key], if there is one.
 func (r *run) item(obj, key Value) (Value, bool) {
 	if d, ok := obj.(*Dict); ok {
-		if !r.hashable(key) {
+		if !hashable(key) {
 			return nil, false
 		}
 		return r.get(d, key)
@@ -430,15 +425,10 @@ func (r *run) slice(x Value, bounds [3]Value) Value {
 	}
 	n, _ := r.length(x)
 	index := func(v Value) int64 {
-		i, ok := small(v)
-		if !ok {
-			b, ok := toBig(v)
-			if !ok {
-				throw("TypeError", "slice indices must be integers or None or have an __index__ method")
-			}
-			i = math.MaxInt64 / 4 * int64(b.Sign())
+		if !isInt(v) {
+			throw("TypeError", "slice indices must be integers or None or have an __index__ method")
 		}
-		return i
+		return wantSmall(v)
 	}
 	step := int64(1)
 	if bounds[2] != nil {

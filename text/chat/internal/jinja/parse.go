@@ -288,13 +288,6 @@ func (p *parser) statement(out []stmt) []stmt {
 		}
 		w.body, _ = p.hard("endwith")
 		return append(out, w)
-	case "block":
-		b := &blockNode{name: p.expectName()}
-		b.scoped = p.skipName("scoped")
-		p.skipName("required")
-		b.body = p.scoped("endblock")
-		p.skipName(b.name)
-		return append(out, b)
 	case "generation":
 		p.marked = true
 		g := &generationNode{line: t.line}
@@ -314,8 +307,8 @@ func (p *parser) statement(out []stmt) []stmt {
 			p.next()
 		}
 		return append(out, loaderNode(t.line))
-	case "autoescape":
-		p.fail("{%% autoescape %%} is not supported")
+	case "autoescape", "block":
+		p.fail("{%% %s %%} is not supported", t.text)
 	}
 	return nil
 }

@@ -2,7 +2,6 @@ package jinja
 
 import (
 	"fmt"
-	"math/big"
 	"strconv"
 	"strings"
 	"unicode/utf16"
@@ -193,11 +192,8 @@ func (p *jsonParser) number() (Value, error) {
 	}
 	word := p.s[from:p.i]
 	if integer {
-		if v, err := strconv.ParseInt(word, 10, 64); err == nil {
-			return v, nil
-		}
-		b, _ := new(big.Int).SetString(word, 10)
-		return b, nil
+		v, _ := parseDigits(word)
+		return v, nil
 	}
 	// Out-of-range numbers become infinite, as in Python.
 	f, _ := strconv.ParseFloat(word, 64)

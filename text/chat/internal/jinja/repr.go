@@ -1,7 +1,5 @@
 package jinja
 
-import "math/big"
-
 // toStr is Python's str().
 func (r *run) toStr(v Value) string {
 	switch x := v.(type) {
@@ -49,8 +47,8 @@ func (b *buf) repr(v Value, depth int) {
 		}
 	case int64:
 		b.int(x)
-	case *big.Int:
-		b.str(r.intString(x))
+	case Big:
+		b.str(string(x))
 	case float64:
 		b.str(floatRepr(x))
 	case string:

@@ -1,29 +1,9 @@
 package jinja
 
-import (
-	"time"
-	"unicode/utf8"
-)
+import "time"
 
-// strftime adds what the C library's function writes in the C locale, with glibc's flags.
+// strftime adds what the C library's function writes in the C locale, of the directives that templates use.
 func (b *buf) strftime(t time.Time, format string) {
-	num := func(n, width int, fill, flag byte) {
-		switch flag {
-		case '-':
-			width = 0
-		case '_':
-			fill = ' '
-		case '0':
-			fill = '0'
-		}
-		b.str(b.r.pad(b.r.intString(int64(n)), width, charOf(fill), true, false))
-	}
-	word := func(s string, flag byte) {
-		if flag == '^' || flag == '#' {
-			s = b.r.upper(s)
-		}
-		b.str(s)
-	}
 	for i := 0; i < len(format); i++ {
 		b.r.work(1)
 		if format[i] != '%' {
@@ -31,106 +11,60 @@ func (b *buf) strftime(t time.Time, format string) {
 			continue
 		}
 		b.r.work(16 * nodeWork)
-		from := i
-		i++
-		flag := byte(0)
-		for i < len(format) && isOneOf(format[i], "-_0^#") {
-			b.r.work(1)
-			flag = format[i]
+		padded := true
+		if i++; i < len(format) && format[i] == '-' {
+			padded = false
 			i++
 		}
-		if i >= len(format) {
-			b.str(format[from:])
-			break
+		num := func(n, width int, fill string) {
+			if !padded {
+				width = 0
+			}
+			b.str(b.r.formatted(int64(n), &spec{fill: fill, width: width, prec: -1, verb: 'd'}))
 		}
-		hour12 := (t.Hour()+11)%12 + 1
-		year, week := t.ISOWeek()
-		wday := int(t.Weekday())
-		switch c := format[i]; c {
+		directive := byte('%')
+		if i < len(format) {
+			directive = format[i]
+		}
+		switch directive {
 		case 'a':
-			word(t.Format("Mon"), flag)
+			b.str(t.Format("Mon"))
 		case 'A':
-			word(t.Format("Monday"), flag)
+			b.str(t.Format("Monday"))
 		case 'b', 'h':
-			word(t.Format("Jan"), flag)
+			b.str(t.Format("Jan"))
 		case 'B':
-			word(t.Format("January"), flag)
-		case 'c':
-			b.str(t.Format("Mon Jan _2 15:04:05 2006"))
-		case 'C':
-			num(t.Year()/100, 2, '0', flag)
+			b.str(t.Format("January"))
 		case 'd':
-			num(t.Day(), 2, '0', flag)
-		case 'D', 'x':
-			b.str(t.Format("01/02/06"))
+			num(t.Day(), 2, "0")
 		case 'e':
-			num(t.Day(), 2, ' ', flag)
-		case 'f':
-			num(t.Nanosecond()/1000, 6, '0', 0)
+			num(t.Day(), 2, " ")
 		case 'F':
 			b.str(t.Format("2006-01-02"))
-		case 'g':
-			num(year%100, 2, '0', flag)
-		case 'G':
-			num(year, 4, '0', flag)
 		case 'H':
-			num(t.Hour(), 2, '0', flag)
+			num(t.Hour(), 2, "0")
 		case 'I':
-			num(hour12, 2, '0', flag)
+			num((t.Hour()+11)%12+1, 2, "0")
 		case 'j':
-			num(t.YearDay(), 3, '0', flag)
-		case 'k':
-			num(t.Hour(), 2, ' ', flag)
-		case 'l':
-			num(hour12, 2, ' ', flag)
+			num(t.YearDay(), 3, "0")
 		case 'm':
-			num(int(t.Month()), 2, '0', flag)
+			num(int(t.Month()), 2, "0")
 		case 'M':
-			num(t.Minute(), 2, '0', flag)
-		case 'n':
-			b.byte('\n')
+			num(t.Minute(), 2, "0")
 		case 'p':
-			s := t.Format("PM")
-			if flag == '#' {
-				s = b.r.lower(s)
-			}
-			b.str(s)
-		case 'P':
-			b.str(t.Format("pm"))
-		case 'r':
-			b.str(t.Format("03:04:05 PM"))
-		case 'R':
-			b.str(t.Format("15:04"))
-		case 's':
-			b.int(t.Unix())
+			b.str(t.Format("PM"))
 		case 'S':
-			num(t.Second(), 2, '0', flag)
-		case 't':
-			b.byte('\t')
+			num(t.Second(), 2, "0")
 		case 'T', 'X':
 			b.str(t.Format("15:04:05"))
-		case 'u':
-			num((wday+6)%7+1, 1, '0', flag)
-		case 'U':
-			num((t.YearDay()+6-wday)/7, 2, '0', flag)
-		case 'V':
-			num(week, 2, '0', flag)
-		case 'w':
-			num(wday, 1, '0', flag)
-		case 'W':
-			num((t.YearDay()+6-(wday+6)%7)/7, 2, '0', flag)
 		case 'y':
-			num(t.Year()%100, 2, '0', flag)
+			num(t.Year()%100, 2, "0")
 		case 'Y':
-			num(t.Year(), 0, '0', flag)
-		case 'z', 'Z': // datetime.now() has no zone
+			num(t.Year(), 0, "0")
 		case '%':
 			b.byte('%')
 		default:
-			b.str(format[from:i])
-			_, n := utf8.DecodeRuneInString(format[i:])
-			b.str(format[i : i+n])
-			i += n - 1
+			throw("ValueError", "%%%c in a date is not supported", directive)
 		}
 	}
 }

@@ -1,7 +1,5 @@
 package jinja
 
-import "math/big"
-
 type testFunc = func(r *run, x Value, a *args) bool
 
 var tests map[string]testFunc
@@ -56,7 +54,7 @@ func init() {
 		"float":   plain(func(x Value) bool { _, ok := x.(float64); return ok }),
 		"integer": plain(func(x Value) bool {
 			switch x.(type) {
-			case int64, *big.Int:
+			case int64, Big:
 				return true
 			}
 			return false

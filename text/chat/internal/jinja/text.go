@@ -339,22 +339,6 @@ func (r *run) replace(s, old, to string, n int) string {
 	return b.text()
 }
 
-// pad fills s to a width on the left, the right or both sides.
-func (r *run) pad(s string, width int, fill string, left, right bool) string {
-	n := width - r.runes(s)
-	if n <= 0 {
-		return s
-	}
-	before := 0
-	switch {
-	case left && right:
-		before = n/2 + n&width&1
-	case left:
-		before = n
-	}
-	return r.around(s, fill, before, n-before)
-}
-
 // around returns s between copies of fill.
 func (r *run) around(s, fill string, before, after int) string {
 	b := buf{r: r}
@@ -543,6 +527,3 @@ func setOf(words string) map[string]bool {
 	}
 	return m
 }
-
-// runeText returns the text of a character.
-func runeText(c rune) string { return string(c) }

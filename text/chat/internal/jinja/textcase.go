@@ -10,15 +10,15 @@ import (
 
 // casers are the parts of x/text that one rendering uses. They have a state.
 type casers struct {
-	made               bool
-	upper, title, fold cases.Caser
+	made         bool
+	upper, title cases.Caser
 }
 
 // letters returns the casers.
 func (r *run) letters() *casers {
 	if !r.fold.made {
 		r.charge(1024)
-		r.fold = casers{true, cases.Upper(language.Und), cases.Title(language.Und, cases.NoLower), cases.Fold()}
+		r.fold = casers{true, cases.Upper(language.Und), cases.Title(language.Und, cases.NoLower)}
 	}
 	return &r.fold
 }
@@ -80,8 +80,6 @@ func (r *run) upper(s string) string {
 	}
 	return r.recase(s, &r.letters().upper)
 }
-
-func (r *run) casefold(s string) string { return r.recase(s, &r.letters().fold) }
 
 func (r *run) lower(s string) string {
 	if r.isASCII(s) {

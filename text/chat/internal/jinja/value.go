@@ -1,20 +1,19 @@
 package jinja
 
 import (
-	"crypto/sha256"
-	"encoding/binary"
-	"io"
 	"iter"
 	"math"
-	"math/big"
 )
 
 // A Value is the value of an expression. The Go types represent Python's types:
 //
-//	nil None, bool, int64 and *big.Int int (the latter only outside int64),
-//	float64, string, Markup, *List, *Tuple, *Dict, *Undefined, *Range, *Iter,
-//	*View (of a dict), *Namespace, *Func, *Macro, *Loop, *Cycler
+//	nil None, bool, int64 and Big int, float64, string, Markup, *List, *Tuple,
+//	*Dict, *Undefined, *Range, *Iter, *View (of a dict), *Namespace, *Func, *Macro, *Loop
 type Value = any
+
+// A Big is an int outside of int64: its decimal digits, with a minus. It can be written and compared with ==, but
+// nothing is computed with it.
+type Big string
 
 // Markup is a text that was marked safe.
 type Markup string
@@ -25,12 +24,8 @@ type List struct{ Items []Value }
 // NewList returns a list of items. It retains the slice.
 func NewList(items ...Value) *List { return &List{Items: items} }
 
-// A Tuple is a Python tuple. Names are the names of its fields, if it has any.
-type Tuple struct {
-	Items []Value
-	Names []string
-	key   *tupleHash // nil until it is computed
-}
+// A Tuple is a Python tuple.
+type Tuple struct{ Items []Value }
 
 // A Range is Python's range.
 type Range struct{ start, stop, step, n int64 }
@@ -45,10 +40,7 @@ type View struct {
 }
 
 // An Iter yields values once.
-type Iter struct {
-	kind string // its type's name in Python
-	next func() (Value, bool)
-}
+type Iter struct{ next func() (Value, bool) }
 
 // Undefined is the value of a name, attribute or item that does not exist.
 type Undefined struct {
@@ -66,12 +58,6 @@ type absentItem struct{ obj, key Value }
 type Func struct {
 	name string
 	call func(r *run, a *args) Value
-}
-
-// A Cycler is the result of the global function cycler.
-type Cycler struct {
-	items []Value
-	pos   int
 }
 
 // A Dict is a Python dict: it keeps the order of insertion.
@@ -174,10 +160,8 @@ func (d *Dict) SetString(key, val string) { d.Set(key, val) }
 // Hash keys of values that are not comparable in Go, or that equal values of another
 // type.
 type (
-	bigHash   string
 	floatHash uint64
 	undefHash struct{}
-	tupleHash [sha256.Size]byte
 	noneHash  struct{}
 )
 
@@ -200,18 +184,17 @@ func (r *run) hash(v Value) any {
 		return int64(0)
 	case int64:
 		return x
-	case *big.Int:
-		r.bigWork(words(x), words(x))
-		return bigHash(string(append(x.Bytes(), byte(x.Sign()))))
 	case float64:
 		if x == math.Trunc(x) && !math.IsInf(x, 0) {
-			return r.hash(floatToInt(x))
+			if math.Abs(x) < 1<<63 {
+				return int64(x)
+			}
 		}
 		return floatHash(math.Float64bits(x))
 	case *Undefined:
 		return undefHash{}
 	case *Tuple:
-		return *r.hashTuple(x, 0)
+		throw("TypeError", "a tuple as a key is not supported")
 	case *View:
 		if x.kind != "dict_values" {
 			throw("TypeError", "unhashable type: %s", quote(x.kind))
@@ -222,92 +205,15 @@ func (r *run) hash(v Value) any {
 	return v
 }
 
-// hashable reports whether hash does not throw a TypeError because of lists and dicts.
-func (r *run) hashable(v Value) (ok bool) {
-	t, isTuple := v.(*Tuple)
-	if !isTuple {
-		return plainHashable(v)
-	}
-	return r.hashableTuple(t, map[*Tuple]bool{}, 0)
-}
-
-func plainHashable(v Value) bool {
+// hashable reports whether hash does not throw a TypeError.
+func hashable(v Value) bool {
 	switch x := v.(type) {
-	case *List, *Dict:
+	case *List, *Dict, *Tuple:
 		return false
 	case *View:
 		return x.kind == "dict_values"
 	}
 	return true
-}
-
-// hashableTuple looks at each tuple within t once, however often it occurs.
-func (r *run) hashableTuple(t *Tuple, seen map[*Tuple]bool, depth int) bool {
-	checkDepth(depth)
-	if t.key != nil || seen[t] {
-		return true
-	}
-	for _, v := range t.Items {
-		r.step()
-		if inner, ok := v.(*Tuple); ok {
-			if !r.hashableTuple(inner, seen, depth+1) {
-				return false
-			}
-		} else if !plainHashable(v) {
-			return false
-		}
-	}
-	r.charge(entryBytes)
-	seen[t] = true
-	return true
-}
-
-// hashTuple returns the SHA-256 of an unambiguous encoding of a tuple's items. It is kept
-// with the tuple: a tuple that occurs many times within another is encoded once.
-func (r *run) hashTuple(t *Tuple, depth int) *tupleHash {
-	checkDepth(depth)
-	if t.key != nil {
-		return t.key
-	}
-	r.charge(512)
-	h := sha256.New()
-	var head []byte
-	for _, v := range t.Items {
-		r.work(4 * nodeWork)
-		var tag byte
-		var s string
-		if inner, ok := v.(*Tuple); ok {
-			tag, s = 't', string(r.hashTuple(inner, depth+1)[:])
-		} else {
-			switch h := r.hash(v).(type) {
-			case string:
-				tag, s = 's', h
-			case int64:
-				tag, s = 'i', string(binary.BigEndian.AppendUint64(nil, uint64(h)))
-			case bigHash:
-				tag, s = 'b', string(h)
-			case floatHash:
-				tag, s = 'f', string(binary.BigEndian.AppendUint64(nil, uint64(h)))
-			case noneHash:
-				tag = 'n'
-			case undefHash:
-				tag = 'u'
-			default:
-				throw("TypeError", "a tuple with a %s cannot be a key here", typeName(v))
-			}
-		}
-		head = binary.AppendUvarint(append(head[:0], tag), uint64(len(s)))
-		_, _ = h.Write(head) // never fails
-		for len(s) > 0 {
-			part := s[:min(len(s), 4096)]
-			r.work(len(part))
-			_, _ = io.WriteString(h, part)
-			s = s[len(part):]
-		}
-	}
-	t.key = new(tupleHash)
-	h.Sum(t.key[:0])
-	return t.key
 }
 
 // typeName is the name of a value's type in Python.
@@ -317,7 +223,7 @@ func typeName(v Value) string {
 		return "NoneType"
 	case bool:
 		return "bool"
-	case int64, *big.Int:
+	case int64, Big:
 		return "int"
 	case float64:
 		return "float"
@@ -328,9 +234,6 @@ func typeName(v Value) string {
 	case *List:
 		return "list"
 	case *Tuple:
-		if x.Names != nil {
-			return "_GroupTuple"
-		}
 		return "tuple"
 	case *Dict:
 		return "dict"
@@ -339,7 +242,7 @@ func typeName(v Value) string {
 	case *Range:
 		return "range"
 	case *Iter:
-		return x.kind
+		return "generator"
 	case *View:
 		return x.kind
 	case *Namespace:
@@ -350,8 +253,6 @@ func typeName(v Value) string {
 		return "Macro"
 	case *Loop:
 		return "LoopContext"
-	case *Cycler:
-		return "Cycler"
 	}
 	return "object"
 }
@@ -365,8 +266,6 @@ func describe(v Value) string {
 		return "markupsafe.Markup object"
 	case *Undefined, *Macro, *Loop:
 		return "jinja2.runtime." + typeName(v) + " object"
-	case *Cycler:
-		return "jinja2.utils.Cycler object"
 	case *Namespace:
 		return "transformers.utils.chat_template_utils._cached_compile_jinja_template.<locals>.TemplateNamespace object"
 	}
@@ -393,8 +292,8 @@ func truth(v Value) bool {
 		return x
 	case int64:
 		return x != 0
-	case *big.Int:
-		return x.Sign() != 0
+	case Big:
+		return true
 	case float64:
 		return x != 0
 	case string:
