@@ -14,8 +14,7 @@ import (
 	"talf/model/identity"
 )
 
-// SchemaVersion is the version of the shards of new sets. Version 1 is read too, and an
-// unfinished set of it is continued with shards of it.
+// SchemaVersion is the version of the shards. Sets of another one are refused.
 const SchemaVersion = 2
 
 // A LabelMode says how soft labels are stored.
