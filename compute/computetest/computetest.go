@@ -20,7 +20,7 @@ import (
 // batch invariance in raw bits and, where the queue has TrainOps, gradients.
 // Each subtest gets a device of its own and closes it.
 func Run(t *testing.T, newDevice func() compute.Device) {
-	run(t, newDevice, products)
+	run(t, newDevice, formats)
 	run(t, newDevice, operations)
 	d := newDevice()
 	trains := d.Queue().Abilities().Train != nil
@@ -32,9 +32,11 @@ func Run(t *testing.T, newDevice func() compute.Device) {
 	}
 }
 
-// RunProducts is the part of Run about products with weights, for devices that differ in nothing else from one that passes
-// all of it.
-func RunProducts(t *testing.T, newDevice func() compute.Device) { run(t, newDevice, products) }
+// RunFormat is the part of Run about products with weights of one format, for devices that differ in nothing else from
+// one that passes all of it.
+func RunFormat(t *testing.T, newDevice func() compute.Device, as compute.DType) {
+	run(t, newDevice, formats, as)
+}
 
 // A check is a part of the suite.
 type check struct {
@@ -42,25 +44,30 @@ type check struct {
 	f    func(*bench)
 }
 
-func run(t *testing.T, newDevice func() compute.Device, checks []check) {
+// run runs checks, those that go through the formats of weights with only some of them, if there are any.
+func run(t *testing.T, newDevice func() compute.Device, checks []check, only ...compute.DType) {
 	for _, c := range checks {
-		t.Run(c.name, func(t *testing.T) { c.f(newBench(t, newDevice())) })
+		t.Run(c.name, func(t *testing.T) {
+			b := newBench(t, newDevice())
+			b.only = only
+			c.f(b)
+		})
 	}
 }
 
 var (
-	products = []check{
-		{"Linear agrees with the reference", linearAgrees},
+	formats = []check{ // of weights
 		{"Linear agrees with the reference for every format of weights", formatsAgree},
 		{"Linear has the same bits for any number of rows", linearInvariant},
 		{"a fused Linear has the bits of its pieces", linearFused},
 		{"weights in blocks have the bits of what they stand for", blocksAgree},
+	}
+	operations = []check{
+		{"Linear agrees with the reference", linearAgrees},
 		{"blocks that are kept have their values, and Q8's bits where that has them", keptAgrees},
 		{"floating-point numbers as stored have the bits of F32", storedAgrees},
 		{"passes without rows do nothing", emptyPasses},
 		{"queues of several goroutines do not disturb each other", queuesSideBySide},
-	}
-	operations = []check{
 		{"Embed and Gather copy rows", rowsAreCopied},
 		{"Pack refuses what does not fit", packRefuses},
 		{"Norm and SwiGLU agree with the reference", pointwiseAgrees},
@@ -109,7 +116,8 @@ type bench struct {
 	dev   compute.Device
 	q     compute.Queue
 	r     *rand.Rand
-	worst float64 // difference that near has seen, of the largest value or of 1
+	only  []compute.DType // formats of weights; none: all that the device has
+	worst float64         // difference that near has seen, of the largest value or of 1
 }
 
 func newBench(t *testing.T, d compute.Device) *bench {
@@ -167,6 +175,9 @@ func (b *bench) read(buf compute.Buffer, n int) []float32 {
 // formats returns the types that weights are packed as: those that every device has, and BF16DP where this one
 // has it.
 func (b *bench) formats() []compute.DType {
+	if len(b.only) > 0 {
+		return b.only
+	}
 	all := []compute.DType{compute.F32, compute.BF16, compute.Q8}
 	if _, err := b.dev.Pack(compute.BF16DP, matrix([]float32{1}, 1, 1, compute.F32)); err == nil {
 		all = append(all, compute.BF16DP)
