@@ -60,9 +60,10 @@ func talf(stdin string, args ...string) talftest.Result {
 	return talftest.Result{Code: code, Out: out.String(), Err: errb.String()}
 }
 
-// smallWorld returns files on which a command takes milliseconds.
+// smallWorld returns files on which a command takes milliseconds: three shards of labels, of which one part of two has
+// two.
 func smallWorld(t *testing.T) talftest.World {
-	w := talftest.World{Model: talftest.TinyModel(t, talftest.TinyConfig(), 1), Text: talftest.TextFile(t, 8), Labels: filepath.Join(t.TempDir(), "labels")}
+	w := talftest.World{Model: talftest.TinyModel(t, talftest.TinyConfig(), 1), Text: talftest.TextFile(t, 6), Labels: filepath.Join(t.TempDir(), "labels")}
 	w.Head = talftest.TinyHead(t, w.Model, 1)
 	talftest.OK(t, "", label(&w, w.Labels)...)
 	return w
