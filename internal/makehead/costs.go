@@ -85,6 +85,9 @@ func (r *run) costs(ctx context.Context) error {
 		return err
 	}
 	defer end()
+	if err := r.checkInit(w.model); err != nil {
+		return err
+	}
 	c := &Costs{}
 	if err := c.measure(ctx, w.model, w); err != nil {
 		return err
@@ -95,6 +98,22 @@ func (r *run) costs(ctx context.Context) error {
 		r.Tools.Tell(fmt.Sprintf("    %.1f hours: %.0f%% of them for answers, the rest to learn them; a head of %.1fM weights", p.Hours, 100*answering, float64(c.Head)/1e6))
 	} else {
 		r.Tools.Tell(c.String())
+	}
+	return nil
+}
+
+// checkInit refuses a head that training could not start from, before hours are spent on what it learns from.
+func (r *run) checkInit(m *model.Model) error {
+	if r.Plan.Init == Linear {
+		return nil
+	}
+	h, err := decode.LoadHead(r.Plan.Init, m, true, r.Tools.Warn)
+	if err != nil {
+		return fmt.Errorf("initial %w", err)
+	}
+	defer func() { _ = h.Close() }() // only read
+	if s := h.Spec(); s.Eagle3.Taps != nil {
+		return fmt.Errorf("initial head: %s is of EAGLE-3's network, want one of EAGLE's, which this makes", r.Plan.Init)
 	}
 	return nil
 }

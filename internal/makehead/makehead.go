@@ -40,7 +40,7 @@ type Plan struct {
 	Shard   int      `json:"shard"`   // sequences of a shard of labels
 	Network string   `json:"network"` // of the head: net.ParseNetwork
 	Missed  float64  `json:"missed"`  // largest share of the labels' mass that the head's vocabulary may lack
-	Init    string   `json:"init"`    // of training: how weights start
+	Init    string   `json:"init"`    // of training: Linear, or a head of EAGLE's network to start from
 	Stages  []string `json:"stages"`  // of training: train.ParseStage
 	Rows    int      `json:"rows"`    // positions of a step
 	Rate    float64  `json:"rate"`    // of learning
@@ -53,13 +53,16 @@ type Plan struct {
 	Measure int `json:"measure"` // tokens of an answer that is measured
 }
 
+// Linear is the Plan.Init of a head that starts as the best linear prediction of the model's next hidden state.
+const Linear = "linear"
+
 // Default returns the plan of talf head. docs/heads.md has what its constants rest on.
 func Default() Plan {
 	return Plan{
 		Format: 1, Seed: 1, Tokens: 100_000,
 		MaxTokens: 384, Questions: Asking{Temperature: 0.8, TopP: 0.95, MaxTokens: 96}, Side: 16,
 		K: 2, Depth: 3, Shard: 16,
-		Network: "eagle", Missed: 0.05, Init: "linear", Stages: []string{"hass:outside=mask:5e"},
+		Network: "eagle", Missed: 0.05, Init: Linear, Stages: []string{"hass:outside=mask:5e"},
 		Rows: 512, Rate: 3e-4, Warmup: 50, Every: 100, Patience: 4,
 		Report: 19, Measure: 128,
 	}
@@ -105,7 +108,7 @@ type Tools interface {
 // TrainFiles are what training reads and writes.
 type TrainFiles struct {
 	Labels, Out string
-	Init        string // linear: train.HeadJob
+	Init        string // of the Plan
 	Stages      []string
 	Vocab       string // of mix.Vocab
 }

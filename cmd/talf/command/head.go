@@ -39,7 +39,8 @@ Prompts are of the kinds that generate reads. Most are learnt from; a few are ke
 measure on. Without --data a model needs a chat template, and to have learnt questions.`,
 		Example: `  talf head model.gguf --out head
   talf head MODEL --data prompts.jsonl --tokens 300000 --out head
-  talf head MODEL --hours 8 --out head`,
+  talf head MODEL --hours 8 --out head
+  talf head TUNED --init base/head/best --tokens 20000 --out tuned`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if err := cli.Need(cmd, "model", "out"); err != nil {
 				return err
@@ -71,6 +72,7 @@ measure on. Without --data a model needs a chat template, and to have learnt que
 	f.StringVar(&c.Dir, "out", "", "directory to keep files in, and the head")
 	f.IntVar(&c.Plan.Tokens, "tokens", c.Plan.Tokens, "tokens of answers to learn from: more raise acceptance, and take longer")
 	f.Float64Var(&c.Plan.Hours, "hours", 0, "take about so many hours instead")
+	f.StringVar(&c.Plan.Init, "init", c.Plan.Init, "head to start from, such as that of the model that this one was tuned from, or linear: the best linear prediction of what the model computes next")
 	threadsVar(f, &t.machine.Threads)
 	f.Var(&t.machine.Device, "device", devices.Help())
 	f.BoolVar(&asJSON, "json", false, "print JSON")
@@ -111,7 +113,7 @@ func (t *headTools) Label(ctx context.Context, c preprocess.Config) (preprocess.
 func (t *headTools) Train(ctx context.Context, c train.Config, f makehead.TrainFiles) (train.Result, error) {
 	o := trainOptions{
 		cfg: c, kind: checkpoints.KindHead, model: t.model, out: f.Out, data: cli.Files{f.Labels}, resume: true,
-		stages: f.Stages, vocab: f.Vocab, init: f.Init, threads: t.machine.Threads,
+		stages: f.Stages, vocab: f.Vocab, init: f.Init, force: f.Init != makehead.Linear, threads: t.machine.Threads,
 	}
 	return t.a.train(ctx, &o, t.machine.Device, dist.Alone{})
 }

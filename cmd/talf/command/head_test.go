@@ -15,6 +15,8 @@ import (
 	"talf/internal/e2e/talftest"
 	"talf/internal/makehead"
 	"talf/internal/vfs/vfstest"
+	"talf/model/head"
+	"talf/model/identity"
 )
 
 // headPlan makes a head in a few steps.
@@ -210,6 +212,42 @@ func TestHeadOnAFullDisk(t *testing.T) {
 	}
 	if weightsIn(t, whole) != weightsIn(t, parts) {
 		t.Error("another head than that of a run that was not stopped")
+	}
+}
+
+// A head for a tuned model starts from the head of the model that it was tuned from. A head that it cannot start from is
+// refused before the model is asked anything.
+func TestHeadFromAnother(t *testing.T) {
+	model := askingModel(t)
+	base, linear, tuned := headConfig(t, model, t.TempDir()), headConfig(t, model, t.TempDir()), headConfig(t, model, t.TempDir())
+	base.Plan.Init = talftest.TinyHead(t, talftest.TinyModel(t, talftest.TinyConfig(), 7), 1) // of another model
+	tuned.Plan.Init = base.Head()
+	for _, c := range []makehead.Config{base, linear, tuned} {
+		if _, err := makehead.Run(t.Context(), c); err != nil {
+			t.Fatal(err)
+		}
+	}
+	heads := map[string]bool{weightsIn(t, base.Dir): true, weightsIn(t, linear.Dir): true, weightsIn(t, tuned.Dir): true}
+	if len(heads) != 3 {
+		t.Error("heads that started elsewhere are the same")
+	}
+	wide := talftest.TinyConfig()
+	wide.Hidden *= 2
+	taps := t.TempDir()
+	spec := talftest.OpenModel(t, model).Spec().Eagle3For([]int{0, 1, 2}, 0)
+	if err := head.Write(t.Context(), taps, spec, identity.Tie{}, head.Random(spec, 1)...); err != nil {
+		t.Fatal(err)
+	}
+	for init, want := range map[string]string{
+		filepath.Join(t.TempDir(), "none"): "no such file",
+		talftest.TinyHead(t, talftest.TinyModel(t, wide, 7), 1): "hidden_size",
+		taps: "EAGLE-3's network",
+	} {
+		out := t.TempDir()
+		talftest.Run(t, "", "head", model, "--init", init, "--out", out).Refuses(t, ExitFailure, "initial head: ", want)
+		if _, err := os.Stat(filepath.Join(out, "questions.jsonl")); err == nil {
+			t.Errorf("%s: the model was asked first", want)
+		}
 	}
 }
 
