@@ -36,8 +36,8 @@ type Costs struct {
 const (
 	// probe is the length in tokens of the prompt that is timed.
 	probe = 128
-	// promptShare is how many tokens of a prompt are expected beside as many of its answer: it holds for the questions
-	// that models ask themselves, with a template around them.
+	// promptShare is how many tokens of a prompt are expected beside as many of its answer: it holds for the prompts
+	// of asking.txt, with a template around them.
 	promptShare = 0.5
 	// shared is how many answers share a pass.
 	shared = 16

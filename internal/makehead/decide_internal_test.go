@@ -132,39 +132,6 @@ func TestRowsOfTraining(t *testing.T) {
 	}
 }
 
-func TestAQuestionWithoutAnEndIsCutBehindItsLastLine(t *testing.T) {
-	for _, c := range []struct{ text, stop, want string }{
-		{" What is a tree?\n", "eos", "What is a tree?"},
-		{"What is a tree?\nAnd a gra", "length", "What is a tree?"},
-		{"What is a tr", "length", ""},
-	} {
-		if got := question(&decode.Answer{Text: c.text, Stop: c.stop}); got != c.want {
-			t.Errorf("%q, which ended by %s: %q, want %q", c.text, c.stop, got, c.want)
-		}
-	}
-}
-
-func TestAModelIsAskedBehindWhatItsTemplateWritesBeforeAUser(t *testing.T) {
-	for _, c := range []struct{ template, want, err string }{
-		{"{% for m in messages %}<{{ m.role }}>{{ m.content }}</>{% endfor %}", "<user>", ""},
-		{"Be kind. {% for m in messages %}[INST] {{ m.content }} [/INST]{% endfor %}", "Be kind. [INST] ", ""},
-		{"{% for m in messages %}{{ m.content | lower }}{% endfor %}", "", "does not write what a user says as it stands"},
-		{"", "", "no chat template"},
-	} {
-		var template *chat.Template
-		if c.template != "" {
-			var err error
-			if template, err = chat.Parse("t", c.template); err != nil {
-				t.Fatal(err)
-			}
-		}
-		got, err := header(t.Context(), template)
-		if got != c.want || (err == nil) != (c.err == "") || err != nil && !strings.Contains(err.Error(), c.err) {
-			t.Errorf("%q: %q, %v, want %q, %q", c.template, got, err, c.want, c.err)
-		}
-	}
-}
-
 // A document is what preprocess reads: the conversation, or without a template its text.
 func TestAnAnsweredPromptIsADocument(t *testing.T) {
 	template, err := chat.Parse("t", "{% for m in messages %}<{{ m.role }}>{{ m.content }}</>{% endfor %}")

@@ -26,13 +26,12 @@ import (
 type Plan struct {
 	Format int      `json:"format"` // of the state file
 	Seed   uint64   `json:"seed"`
-	Data   []string `json:"data,omitempty"` // files of prompts; none: the model asks itself
+	Data   []string `json:"data,omitempty"` // files of prompts; none: those of asking.txt
 	Tokens int      `json:"tokens"`         // of answers to learn; 0: as many as Hours allow
 	Hours  float64  `json:"hours,omitempty"`
 
 	MaxTokens   int     `json:"max_tokens"`  // of an answer
 	Temperature float64 `json:"temperature"` // of the answers to learn
-	Questions   Asking  `json:"questions"`   // of a model that asks itself
 	Side        int     `json:"-"`           // answers that are written side by side
 
 	K       int      `json:"k"` // nodes of a level of the trees that label
@@ -60,7 +59,7 @@ const Linear = "linear"
 func Default() Plan {
 	return Plan{
 		Format: 1, Seed: 1, Tokens: 100_000,
-		MaxTokens: 384, Questions: Asking{Temperature: 0.8, TopP: 0.95, MaxTokens: 96}, Side: 16,
+		MaxTokens: 384, Side: 16,
 		K: 2, Depth: 3, Shard: 16,
 		Network: "eagle", Missed: 0.05, Init: Linear, Stages: []string{"hass:outside=mask:5e"},
 		Rows: 512, Rate: 3e-4, Warmup: 50, Every: 100, Patience: 4,

@@ -44,10 +44,7 @@ func (r *run) measure(ctx context.Context) error {
 		return err
 	}
 	defer end()
-	tasks, err := w.prompts(ctx, r.Plan.held())
-	if err != nil {
-		return err
-	}
+	tasks := w.prompts(r.Plan.held())
 	h, err := decode.LoadHead(r.Head(), w.model, false, r.Tools.Warn)
 	if err != nil {
 		return err

@@ -10,12 +10,9 @@ import (
 	"io/fs"
 	"math/rand/v2"
 	"slices"
-	"strings"
 	"time"
 
-	"talf/infer"
 	"talf/infer/decode"
-	"talf/infer/prompts"
 	"talf/internal/durable"
 	"talf/model"
 	"talf/model/sample"
@@ -23,46 +20,13 @@ import (
 	"talf/text/tokenizer"
 )
 
-// Asking says how a model asks itself: it continues the chat template's header of a user's turn, as in Magpie (Xu et
-// al. 2024, arXiv 2406.08464, §2.1). A low temperature and top-p keep the questions of small models to the point.
-type Asking struct {
-	Temperature float64 `json:"temperature"`
-	TopP        float64 `json:"top_p"`
-	MaxTokens   int     `json:"max_tokens"`
-}
-
 const (
 	// chunk is how many prompts are answered before the tokens are counted again.
 	chunk = 64
-	// shortest is the smallest number of characters of a question.
-	shortest = 8
-	// fewest is the share of questions that have to have an end: a model that has not learnt to ask does not come to
-	// one. Models of code paste long listings into theirs, so that many have none within Asking.MaxTokens.
-	fewest = 0.1
 	// answering is the share of the time that answers may take of Plan.Hours. The rest is labelling, training and
 	// measuring.
 	answering = 0.2
 )
-
-// mark stands for what a user says.
-const mark = "Q7f3a91c5e0b24d68"
-
-// header returns what a chat template writes before what a user says, and after a conversation's beginning.
-func header(ctx context.Context, t *chat.Template) (string, error) {
-	if t == nil {
-		return "", errors.New("the model has no chat template, so it cannot ask itself: give prompts with --data")
-	}
-	d := prompts.Ask(t, mark)
-	p, err := d.Prompt(ctx)
-	if err != nil {
-		return "", err
-	}
-	before, _, ok := strings.Cut(p.Text, mark)
-	if !ok {
-		return "", errors.New("the chat template does not write what a user says as it stands: give prompts with --data")
-	}
-	return before, nil
-}
 
 // A writer writes the answers of one call.
 type writer struct {
@@ -71,7 +35,7 @@ type writer struct {
 	tok      *tokenizer.Tokenizer
 	template *chat.Template
 	hash     string
-	tasks    []decode.Task // all prompts, in the order in which they are taken; nil: the model asks itself
+	tasks    []decode.Task // all prompts, in the order in which they are taken; nil: those of asking.txt
 }
 
 // open loads the model and the prompts. The returned function frees the model.
@@ -88,8 +52,6 @@ func (r *run) open(ctx context.Context) (*writer, func(), error) {
 		// A part of a file is a sample of it, whatever its order.
 		rng := rand.New(rand.NewPCG(r.Plan.Seed, 0))
 		rng.Shuffle(len(w.tasks), func(i, j int) { w.tasks[i], w.tasks[j] = w.tasks[j], w.tasks[i] })
-	} else if _, err := header(ctx, w.template); err != nil {
-		return nil, nil, err
 	}
 	var end func()
 	w.model, w.tok, end, err = r.Tools.Open(ctx)
@@ -104,73 +66,26 @@ func (w *writer) decoder(p sample.Params, tokens int) (*decode.Decoder, error) {
 }
 
 // prompts returns the first n prompts, or fewer if there are no more.
-func (w *writer) prompts(ctx context.Context, n int) ([]decode.Task, error) {
-	if w.tasks != nil {
-		return w.tasks[:min(n, len(w.tasks))], nil
+func (w *writer) prompts(n int) []decode.Task {
+	if len(w.r.Plan.Data) > 0 {
+		return w.tasks[:min(n, len(w.tasks))]
 	}
-	q := &w.r.Plan.Questions
-	before, err := header(ctx, w.template)
-	if err != nil {
-		return nil, err
-	}
-	p := sample.Greedy()
-	p.Temperature, p.TopP = q.Temperature, q.TopP
-	d, err := w.decoder(p, q.MaxTokens)
-	if err != nil {
-		return nil, err
-	}
-	defer func() { _ = d.Close() }() // only read
-	one := decode.Task{Place: "a question", Key: before, Begin: func() *chat.Dialogue { return chat.NewText(before) }}
-	path := w.r.path("questions.jsonl")
-	there, err := begun(path)
-	if err != nil {
-		return nil, err
-	}
-	for asked := max(n, there); ; {
-		if err := w.fill(ctx, d, path, slices.Repeat([]decode.Task{one}, asked), "ask"); err != nil {
-			return nil, err
-		}
-		var all []decode.Task
-		ended := 0
-		seen := map[string]bool{}
-		err := inOrder(path, func(a *decode.Answer) {
-			text := question(a)
-			if a.Stop == string(infer.EOS) {
-				ended++
+	tasks := make([]decode.Task, n)
+	for i, text := range written().ask(n, w.r.Plan.Seed) {
+		tasks[i] = decode.Task{Place: fmt.Sprintf("prompt %d", i), Key: text, Begin: func() *chat.Dialogue {
+			if w.template == nil {
+				return chat.NewText(text)
 			}
-			if len([]rune(text)) < shortest || seen[text] {
-				return
-			}
-			seen[text] = true
-			all = append(all, decode.Task{Place: fmt.Sprintf("question %d", a.Index), Key: text, Begin: func() *chat.Dialogue {
-				d := chat.Begin(w.template, "")
-				d.Say(text)
-				return &d
-			}})
-		})
-		switch {
-		case err != nil:
-			return nil, err
-		case float64(ended) < fewest*float64(asked) || 4*len(all) < asked:
-			return nil, fmt.Errorf("of %d questions that the model asked itself %d have an end, and %d are of use: give prompts with --data", asked, ended, len(all))
-		case len(all) >= n:
-			return all[:n], nil
-		}
-		asked += n - len(all)
+			d := chat.Begin(w.template, "")
+			d.Say(text)
+			return &d
+		}}
 	}
-}
-
-// question returns what a user is taken to say: a question that has no end is cut behind its last whole line.
-func question(a *decode.Answer) string {
-	text := a.Text
-	if a.Stop != string(infer.EOS) {
-		text = text[:strings.LastIndexByte(text, '\n')+1]
-	}
-	return strings.TrimSpace(text)
+	return tasks
 }
 
 // fill answers the tasks that have no answer in the file at path yet.
-func (w *writer) fill(ctx context.Context, d *decode.Decoder, path string, tasks []decode.Task, what string) (err error) {
+func (w *writer) fill(ctx context.Context, d *decode.Decoder, path string, tasks []decode.Task) (err error) {
 	settings, err := d.Settings(decode.Facts{Seed: w.r.Plan.Seed, Template: w.hash})
 	if err != nil {
 		return err
@@ -180,7 +95,7 @@ func (w *writer) fill(ctx context.Context, d *decode.Decoder, path string, tasks
 		return err
 	}
 	defer func() { err = errors.Join(err, to.Close()) }()
-	set, end := w.r.Tools.Progress(what, "prompts")
+	set, end := w.r.Tools.Progress("answer", "prompts")
 	defer end()
 	_, err = d.AnswerAll(ctx, tasks, to, decode.Batch{
 		Seed: w.r.Plan.Seed, Side: max(w.r.Plan.Side, 1),
@@ -212,12 +127,8 @@ func (r *run) answers(ctx context.Context) error {
 	}
 	for n := max(chunk, there); f.Answers == 0; n += chunk {
 		began := time.Now()
-		tasks, err := w.prompts(ctx, held+n)
-		if err != nil {
-			return err
-		}
-		tasks = tasks[held:]
-		if err := w.fill(ctx, d, path, tasks, "answer"); err != nil {
+		tasks := w.prompts(held + n)[held:]
+		if err := w.fill(ctx, d, path, tasks); err != nil {
 			return err
 		}
 		f.Spent += time.Since(began).Seconds()
@@ -251,11 +162,7 @@ func (r *run) answers(ctx context.Context) error {
 	if err := r.state.Save(); err != nil {
 		return err
 	}
-	tasks, err := w.prompts(ctx, held+f.Answers)
-	if err != nil {
-		return err
-	}
-	return r.writeText(ctx, tasks[held:], path)
+	return r.writeText(ctx, w.prompts(held + f.Answers)[held:], path)
 }
 
 // writeText writes the answered prompts as documents that preprocess reads.

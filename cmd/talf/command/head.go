@@ -26,17 +26,17 @@ func newHead(a *app) *cobra.Command {
 		Use:   "head MODEL --out DIR",
 		Short: "Make a draft head that makes a model of yours faster",
 		Long: `Head makes a draft head of a model, on the machine that it runs on, from the model alone:
-the model asks itself questions and answers them (or answers the prompts of --data), labels
-the answers with its token trees, and teaches the head. Then it measures decoding with and
-without the head on prompts that it has not seen, and says whether it pays here, and if
-not, why.
+the model answers prompts of chat, maths and code that talf writes (or those of --data),
+labels the answers with its token trees, and teaches the head. Then it measures decoding
+with and without the head on prompts that it has not seen, and says whether it pays here,
+and if not, why.
 
 Before it begins, it says what it will take. You can interrupt it at any point: run it
 again and it continues, and the head has the bits of a run that was never stopped. All files
 are in --out; the head is in head/best there.
 
-Prompts are of the kinds that generate reads. Most are learnt from; a few are kept to
-measure on. Without --data a model needs a chat template, and to have learnt questions.`,
+Prompts are of the kinds that generate reads, and best of the kind that the model will be
+asked. Most are learnt from; a few are kept to measure on.`,
 		Example: `  talf head model.gguf --out head
   talf head MODEL --data prompts.jsonl --tokens 300000 --out head
   talf head MODEL --hours 8 --out head
@@ -68,7 +68,7 @@ measure on. Without --data a model needs a chat template, and to have learnt que
 	}
 	f := cmd.Flags()
 	modelVar(f, &t.model, "")
-	f.Var((*cli.Files)(&c.Plan.Data), "data", "file of prompts that the model answers to be learnt from (may be repeated; default: questions that it asks itself)")
+	f.Var((*cli.Files)(&c.Plan.Data), "data", "file of prompts that the model answers to be learnt from (may be repeated; default: those that talf writes)")
 	f.StringVar(&c.Dir, "out", "", "directory to keep files in, and the head")
 	f.IntVar(&c.Plan.Tokens, "tokens", c.Plan.Tokens, "tokens of answers to learn from: more raise acceptance, and take longer")
 	f.Float64Var(&c.Plan.Hours, "hours", 0, "take about so many hours instead")

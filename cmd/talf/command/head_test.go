@@ -22,7 +22,7 @@ import (
 // headPlan makes a head in a few steps.
 func headPlan() makehead.Plan {
 	p := makehead.Default()
-	p.Tokens, p.MaxTokens, p.Questions = 400, 24, makehead.Asking{Temperature: 1, TopP: 1, MaxTokens: 48}
+	p.Tokens, p.MaxTokens = 400, 24
 	p.K, p.Depth, p.Shard = 2, 2, 16
 	p.Stages, p.Rows, p.Warmup, p.Every = []string{"hass:outside=mask:4", "hass:passes=2,outside=mask:2"}, 128, 1, 2
 	p.Report, p.Measure = 2, 6
@@ -55,8 +55,8 @@ func headConfig(t *testing.T, model, dir string, data ...string) makehead.Config
 	return makehead.Config{Dir: dir, Plan: p, Tools: &headTools{stageTools: stageTools{quietApp(t)}, model: model, machine: defaultMachine()}}
 }
 
-// askingModel is a model that asks itself: many of its tokens end a text.
-func askingModel(t *testing.T) string {
+// briefModel is a model whose answers are short: many of its tokens end them.
+func briefModel(t *testing.T) string {
 	t.Helper()
 	dir := talftest.ChatModel(t)
 	var ends []int
@@ -80,11 +80,11 @@ func weightsIn(t *testing.T, dir string) string {
 	return string(best)
 }
 
-// A run that is stopped after every stage, and while it writes questions and answers, makes the head of one that is
-// not, from prompts and from the model alone.
+// A run that is stopped after every stage, and while it writes answers, makes the head of one that is not, from prompts
+// and from the model alone.
 func TestHeadGoesOnWhereItStopped(t *testing.T) {
-	model := askingModel(t)
-	for name, files := range map[string][]string{"itself": nil, "prompts": {talftest.PromptFile(t, 80)}} {
+	model := briefModel(t)
+	for name, files := range map[string][]string{"alone": nil, "prompts": {talftest.PromptFile(t, 80)}} {
 		t.Run(name, func(t *testing.T) {
 			whole, parts := t.TempDir(), t.TempDir()
 			want, err := makehead.Run(t.Context(), headConfig(t, model, whole, files...))
@@ -94,18 +94,13 @@ func TestHeadGoesOnWhereItStopped(t *testing.T) {
 			if len(want.Rows) != 4 || want.Tokens < 400 || want.Steps != 6 {
 				t.Errorf("%+v", want)
 			}
-			for _, at := range []string{"ask", "answer"} {
-				if at == "ask" && files != nil {
-					continue
-				}
-				ctx, stop := context.WithCancel(t.Context())
-				c := headConfig(t, model, parts, files...)
-				c.Tools = &cutHead{c.Tools.(*headTools), at, stop}
-				_, err := makehead.Run(ctx, c)
-				stop()
-				if !errors.Is(err, context.Canceled) {
-					t.Fatalf("stopped at %s: %v", at, err)
-				}
+			ctx, stop := context.WithCancel(t.Context())
+			cut := headConfig(t, model, parts, files...)
+			cut.Tools = &cutHead{cut.Tools.(*headTools), "answer", stop}
+			_, err = makehead.Run(ctx, cut)
+			stop()
+			if !errors.Is(err, context.Canceled) {
+				t.Fatalf("stopped while answering: %v", err)
 			}
 			for i := range 4 {
 				c := headConfig(t, model, parts, files...)
@@ -150,7 +145,7 @@ func TestHeadOfARunThatIsKilled(t *testing.T) {
 	if testing.Short() {
 		t.Skip("makes two heads of the default plan")
 	}
-	model, dir := askingModel(t), t.TempDir()
+	model, dir := briefModel(t), t.TempDir()
 	run := func(out string) []string {
 		return []string{"head", model, "--tokens", "300", "--out", filepath.Join(dir, out)}
 	}
@@ -190,7 +185,7 @@ func TestHeadOfARunThatIsKilled(t *testing.T) {
 
 // On a disk that is full, a run says so, and once there is room it goes on to the head of any other run.
 func TestHeadOnAFullDisk(t *testing.T) {
-	model := askingModel(t)
+	model := briefModel(t)
 	whole, parts := t.TempDir(), t.TempDir()
 	if _, err := makehead.Run(t.Context(), headConfig(t, model, whole)); err != nil {
 		t.Fatal(err)
@@ -218,7 +213,7 @@ func TestHeadOnAFullDisk(t *testing.T) {
 // A head for a tuned model starts from the head of the model that it was tuned from. A head that it cannot start from is
 // refused before the model is asked anything.
 func TestHeadFromAnother(t *testing.T) {
-	model := askingModel(t)
+	model := briefModel(t)
 	base, linear, tuned := headConfig(t, model, t.TempDir()), headConfig(t, model, t.TempDir()), headConfig(t, model, t.TempDir())
 	base.Plan.Init = talftest.TinyHead(t, talftest.TinyModel(t, talftest.TinyConfig(), 7), 1) // of another model
 	tuned.Plan.Init = base.Head()
@@ -239,13 +234,13 @@ func TestHeadFromAnother(t *testing.T) {
 		t.Fatal(err)
 	}
 	for init, want := range map[string]string{
-		filepath.Join(t.TempDir(), "none"): "no such file",
+		filepath.Join(t.TempDir(), "none"):                      "no such file",
 		talftest.TinyHead(t, talftest.TinyModel(t, wide, 7), 1): "hidden_size",
 		taps: "EAGLE-3's network",
 	} {
 		out := t.TempDir()
 		talftest.Run(t, "", "head", model, "--init", init, "--out", out).Refuses(t, ExitFailure, "initial head: ", want)
-		if _, err := os.Stat(filepath.Join(out, "questions.jsonl")); err == nil {
+		if _, err := os.Stat(filepath.Join(out, "answers.jsonl")); err == nil {
 			t.Errorf("%s: the model was asked first", want)
 		}
 	}
@@ -253,7 +248,7 @@ func TestHeadFromAnother(t *testing.T) {
 
 // With hours in place of tokens, a run learns what was written in its share of them.
 func TestHeadInHours(t *testing.T) {
-	c := headConfig(t, askingModel(t), t.TempDir())
+	c := headConfig(t, briefModel(t), t.TempDir())
 	c.Plan.Tokens, c.Plan.Hours = 0, 1e-6
 	r, err := makehead.Run(t.Context(), c)
 	if err != nil {
@@ -271,9 +266,6 @@ func TestHeadRefusesEarly(t *testing.T) {
 	talftest.Run(t, "", "head", w.Model, "--out", out(), "--tokens", "10", "--hours", "1").Refuses(t, ExitUsage, "--hours and --tokens")
 	talftest.Run(t, "", "head", w.Model, "--out", out(), "--tokens", "-1").Refuses(t, ExitUsage, "tokens is -1")
 	talftest.Run(t, "", "head", w.Model, "--out", out(), "--hours", "-2").Refuses(t, ExitUsage, "hours is -2")
-	talftest.Run(t, "", "head", w.Model, "--out", out()).Refuses(t, ExitFailure, "no chat template", "--data")
 	talftest.Run(t, "", "head", w.Model, "--out", out(), "--data", talftest.PromptFile(t, 4)).Refuses(t, ExitFailure, "4 prompts, want more than")
 	talftest.Run(t, "", "head", filepath.Join(t.TempDir(), "none"), "--out", out()).Refuses(t, ExitFailure, "does not exist")
-	chat := talftest.ChatModel(t) // whose texts hardly ever end
-	talftest.Run(t, "", "head", chat, "--out", out(), "--tokens", "200").Refuses(t, ExitFailure, "questions that the model asked itself", "--data")
 }
