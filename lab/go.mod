@@ -3,7 +3,6 @@ module talf/lab
 go 1.26.0
 
 require (
-	github.com/google/go-cmp v0.7.0
 	github.com/santhosh-tekuri/jsonschema/v6 v6.0.3
 	github.com/spf13/cobra v1.10.2
 	github.com/spf13/pflag v1.0.9

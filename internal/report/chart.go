@@ -7,20 +7,21 @@ import (
 	"slices"
 	"strings"
 
+	"talf/internal/plot"
 	"talf/internal/stats"
 )
 
 // A line is a series of a chart. X and Y are as long as each other; Low and High are the ends of
 // intervals, nil for none.
 type line struct {
-	Name      string
-	Colour    int // of the style sheet
-	Dash      bool
-	Run       int // index of its run, −1: of none
-	X, Y      []float64
-	Low, High []float64
-	Band      bool // the intervals are an area, not bars
-	Points    bool
+	Name             string
+	Colour           int // of the style sheet
+	Dash             bool
+	Run              int // index of its run, −1: of none
+	X, Y             []float64
+	Low, High        []float64
+	Band             bool // the intervals are an area, not bars
+	Points, NoStroke bool
 }
 
 // A chart is lines over a common axis.
@@ -28,6 +29,7 @@ type chart struct {
 	Title, X, Y string
 	Note        string // below the title
 	Lines       []line
+	LogX        bool
 	FromZero    bool
 	MaxY        float64 // 0: as the values are
 }
@@ -39,16 +41,52 @@ const (
 	colours                  = 8 // of the style sheet
 )
 
+// ofFigure is a figure of lines as a chart. Series beyond the palette are dashed.
+func ofFigure(f *plot.Figure, run int) chart {
+	c := chart{Title: f.Title, X: f.X, Y: f.Y, LogX: f.LogX, FromZero: f.FromZero, MaxY: f.MaxY}
+	for i, s := range f.Series {
+		if len(s.Y) == 0 || len(s.X) != len(s.Y) {
+			continue
+		}
+		c.Lines = append(c.Lines, line{
+			Name: s.Name, Colour: i % colours, Dash: i/colours%2 == 1, Run: run, X: s.X, Y: s.Y, Low: s.Low, High: s.High, Points: true,
+		})
+	}
+	return c
+}
+
+// ofBars is a figure of bars as rows of marks, a row for each series in every group.
+func ofBars(f *plot.Figure, run int) marks {
+	m := marks{Title: f.Title, X: f.Y}
+	groups := f.Groups
+	if groups == nil {
+		groups = []string{""}
+	}
+	for g, group := range groups {
+		for _, s := range f.Series {
+			if g < len(s.Y) {
+				m.add(strings.Trim(group+" · "+s.Name, " ·"), mark{At: stats.Interval{Value: s.Y[g]}, Run: run})
+			}
+		}
+	}
+	return m
+}
+
 // An axis maps values to places.
 type axis struct {
 	lo, hi, from, to float64
+	log              bool
 }
 
 func (a axis) at(v float64) float64 {
-	if a.hi == a.lo {
+	lo, hi := a.lo, a.hi
+	if a.log {
+		lo, hi, v = math.Log(lo), math.Log(hi), math.Log(max(v, a.lo))
+	}
+	if hi == lo {
 		return (a.from + a.to) / 2
 	}
-	return a.from + (v-a.lo)/(a.hi-a.lo)*(a.to-a.from)
+	return a.from + (v-lo)/(hi-lo)*(a.to-a.from)
 }
 
 // ticks returns about n round values from lo to hi.
@@ -100,7 +138,7 @@ func (c *chart) bounds() (x, y axis, ok bool) {
 	for i := range c.Lines {
 		l := &c.Lines[i]
 		for k := range l.X {
-			if !finite(l.X[k]) || !finite(l.Y[k]) {
+			if !finite(l.X[k]) || !finite(l.Y[k]) || c.LogX && l.X[k] <= 0 {
 				continue
 			}
 			grow(&x, l.X[k])
@@ -128,7 +166,7 @@ func (c *chart) bounds() (x, y axis, ok bool) {
 	if c.MaxY > 0 {
 		y.hi = c.MaxY
 	}
-	x.from, x.to = left, width-right
+	x.from, x.to, x.log = left, width-right, c.LogX
 	y.from, y.to = height-bottom, top
 	return x, y, true
 }
@@ -147,7 +185,9 @@ func (c *chart) SVG() template.HTML {
 			left, width-right, p, left-6, p+4, number(v))
 	}
 	xs := ticks(x.lo, x.hi, 6)
-	if !c.fractions() {
+	if all := c.values(); c.LogX {
+		xs = all
+	} else if !slices.ContainsFunc(all, fraction) {
 		xs = slices.DeleteFunc(xs, fraction) // depths and steps are whole
 	}
 	for _, v := range xs {
@@ -164,9 +204,21 @@ func (c *chart) SVG() template.HTML {
 
 func fraction(v float64) bool { return v != math.Trunc(v) }
 
-// fractions reports whether an x of any line is none of the whole numbers.
-func (c *chart) fractions() bool {
-	return slices.ContainsFunc(c.Lines, func(l line) bool { return slices.ContainsFunc(l.X, fraction) })
+// values are the different x of all lines, at most a dozen.
+func (c *chart) values() (out []float64) {
+	for _, l := range c.Lines {
+		out = append(out, l.X...)
+	}
+	slices.Sort(out)
+	out = slices.Compact(out)
+	for len(out) > 12 {
+		half := out[:0]
+		for i := 0; i < len(out); i += 2 {
+			half = append(half, out[i])
+		}
+		out = half
+	}
+	return out
 }
 
 func (l *line) class() string {
@@ -202,7 +254,7 @@ func (l *line) draw(b *strings.Builder, x, y axis) {
 			d = append(d, fmt.Sprintf("%.1f %.1f", x.at(l.X[k]), clip(l.Y[k])))
 		}
 	}
-	if len(d) > 1 {
+	if !l.NoStroke && len(d) > 1 {
 		fmt.Fprintf(b, `<path class="stroke" d="M%s"/>`, strings.Join(d, "L"))
 	}
 	for k := range l.X {

@@ -33,7 +33,7 @@ func TestPointsLieInsideTheDrawing(t *testing.T) {
 	place := regexp.MustCompile(`cx="([^"]*)" cy="([^"]*)"`)
 	for seed := range uint64(200) {
 		rng := rand.New(rand.NewPCG(seed, 1))
-		c := chart{FromZero: seed%3 == 0}
+		c := chart{LogX: seed%2 == 0, FromZero: seed%3 == 0}
 		if seed%5 == 0 {
 			c.MaxY = 1
 		}

@@ -13,6 +13,7 @@ import (
 
 	"talf/infer/bench"
 	"talf/infer/trace"
+	"talf/internal/plot"
 	"talf/internal/stats"
 	"talf/internal/table"
 	"talf/internal/version"
@@ -128,7 +129,7 @@ func newPage(runs []*Run, d detail) *page {
 	p.Style = template.CSS("\n" + css + "\n")
 	sum := sha256.Sum256([]byte(p.Style))
 	p.Policy = "default-src 'none'; style-src 'sha256-" + base64.StdEncoding.EncodeToString(sum[:]) + "'; base-uri 'none'; form-action 'none'"
-	for _, s := range []section{speed(runs), acceptance(runs), training(runs), trees(runs, d), origins(runs)} {
+	for _, s := range []section{speed(runs), acceptance(runs), training(runs), evaluations(runs), trees(runs, d), origins(runs)} {
 		if len(s.Parts) == 0 {
 			continue
 		}
@@ -174,6 +175,18 @@ func (p *part) add(c chart) {
 func (p *part) addMarks(m marks) {
 	if svg := m.SVG(); svg != "" {
 		p.Charts = append(p.Charts, figure{Title: m.Title, Note: m.Note, SVG: svg})
+	}
+}
+
+// draw adds figures of other packages.
+func (p *part) draw(figures []plot.Figure, run int) {
+	for i := range figures {
+		f := &figures[i]
+		if f.Groups != nil || !slices.ContainsFunc(f.Series, func(s plot.Series) bool { return s.X != nil }) {
+			p.addMarks(ofBars(f, run))
+			continue
+		}
+		p.add(ofFigure(f, run))
 	}
 }
 
@@ -378,6 +391,19 @@ func training(runs []*Run) section {
 	}
 	if len(all.Charts) > 0 {
 		s.Parts = append([]part{all}, tables...)
+	}
+	return s
+}
+
+// evaluations shows the tables and figures of the publications.
+func evaluations(runs []*Run) section {
+	s := section{ID: "evaluations", Title: "Evaluations"}
+	for i, r := range runs {
+		for _, e := range r.Evals {
+			p := part{Title: title(runs, i, e.Report.Name+": "+e.Report.Doc), Run: i, Note: e.Report.Conditions(), Tables: e.Report.Tables()}
+			p.draw(e.Report.Figures(), -1)
+			s.Parts = append(s.Parts, p)
+		}
 	}
 	return s
 }

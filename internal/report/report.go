@@ -1,5 +1,5 @@
-// Package report writes one page of HTML about runs: training, comparisons of methods
-// and traces, several of them side by side. The page is a single file
+// Package report writes one page of HTML about runs: training, comparisons of methods,
+// evaluations and traces, several of them side by side. The page is a single file
 // without scripts that asks nobody for anything.
 package report
 
@@ -20,6 +20,7 @@ import (
 
 	"talf/checkpoints"
 	"talf/infer/bench"
+	"talf/infer/bench/heads"
 	"talf/infer/bench/rig"
 	"talf/infer/trace"
 	"talf/internal/cli"
@@ -36,6 +37,7 @@ type Run struct {
 
 	Training []Training
 	Benches  []Bench
+	Evals    []Eval
 	Traces   []Trace
 	Files    []File
 }
@@ -53,6 +55,12 @@ type Bench struct {
 	Report *rig.Report
 	// Settings identify what a log's measurements were made with.
 	Settings []Setting
+}
+
+// An Eval is an evaluation of draft heads.
+type Eval struct {
+	Name   string
+	Report *heads.Report
 }
 
 // A Trace is the rounds of a sequence.
@@ -80,7 +88,7 @@ const (
 )
 
 // errUnknown says that a file is none that a page shows.
-var errUnknown = errors.New("want a training run, a log of bench, the JSON of bench, a trace, or a directory with some of them")
+var errUnknown = errors.New("want a training run, a log of bench, the JSON of bench or eval, a trace, or a directory with some of them")
 
 // ReadAll reads runs given as PATH or NAME=PATH.
 func ReadAll(args []string) (runs []*Run, err error) {
@@ -348,6 +356,13 @@ func (r *Run) result(in io.Reader, name string) (kind string, err error) {
 		}
 		r.Benches = append(r.Benches, Bench{Name: name, Report: &p})
 		return "comparison of methods", nil
+	case all("name", "doc", "bootstrap"):
+		e, err := heads.ReadReport(raw)
+		if err != nil {
+			return "", err
+		}
+		r.Evals = append(r.Evals, Eval{name, e})
+		return "evaluation", nil
 	}
 	return "", errUnknown
 }

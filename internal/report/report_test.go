@@ -75,7 +75,7 @@ func TestAPageShowsWhatRunsHold(t *testing.T) {
 			}
 		}
 	}
-	want = append(want, "Kept by depth, temperature 1", "first · talf, held out",
+	want = append(want, "Kept by depth, temperature 1", "first · talf, held out", "fig2b: accuracy and calibration",
 		"drafted nodes accepted", b.Conditions(), "recycle:table=keep,N=8, cold")
 	for _, w := range want {
 		if !strings.Contains(text, w) {
@@ -162,6 +162,7 @@ func TestFilesThatAreNoResultsAreRefused(t *testing.T) {
 		"bad.json":    {`{"rows":,}`, "not JSON"},
 		"lines.jsonl": {`{"text":"once"}` + "\n" + `{"text":`, "want a training run"},
 		"rows.json":   {`{"rows":[],"sets":[],"prompts":1,"max_tokens":1,"seeds":[]}`, "want at least one"},
+		"eval.json":   {`{"name":"fig9","doc":"","bootstrap":{}}`, "fig9"},
 		"trace.jsonl": {`{"talf_trace":1}` + "\n", "no round"},
 		"next.jsonl":  {`{"talf_trace":99}` + "\n", "newer version"},
 		"steps.jsonl": {`{"step":0}` + "\n", "line 1"},
@@ -243,7 +244,7 @@ func TestAPageStaysSmall(t *testing.T) {
 }
 
 func FuzzRead(f *testing.F) {
-	for _, name := range []string{"bench.json", "bench.jsonl", "trace.jsonl", "talf/metrics.jsonl"} {
+	for _, name := range []string{"bench.json", "bench.jsonl", "fig2b.json", "trace.jsonl", "talf/metrics.jsonl"} {
 		raw, err := os.ReadFile(filepath.Join("testdata/run", name))
 		if err != nil {
 			f.Fatal(err)

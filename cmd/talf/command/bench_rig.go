@@ -13,7 +13,7 @@ import (
 	"talf/internal/cli"
 )
 
-// A rigOptions holds the flags for the models and prompts of bench and of lab.
+// A rigOptions holds the flags for the models and prompts of bench, eval and lab record.
 type rigOptions struct {
 	decode              decodeOptions
 	force               bool

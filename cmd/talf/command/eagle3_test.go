@@ -8,7 +8,8 @@ import (
 	"sync"
 	"testing"
 
-	"talf/infer/bench/rig"
+	"talf/infer/bench"
+	"talf/infer/bench/heads"
 	"talf/internal/e2e/talftest"
 	"talf/model/arch"
 	"talf/model/draftvocab"
@@ -154,21 +155,38 @@ func TestAnEagle3HeadChatsAndServes(t *testing.T) {
 	wg.Wait()
 }
 
-// Each rank of the head has an accuracy, and trees of it are drafted.
+// Each rank of the head has an accuracy, and τ with optimal trees is that of bench.
 func TestAnEagle3HeadIsEvaluated(t *testing.T) {
 	if testing.Short() {
 		t.Skip("runs whole pipelines")
 	}
 	target, dir, _ := eagle3Head(t)
-	var r rig.Report
-	if err := json.Unmarshal([]byte(talftest.OK(t, "", "bench", "--model", target, "--head", "e3="+dir, "--prompts", "a="+talftest.PromptFile(t, 3),
-		"--max-tokens", "8", "--method", "optimal:paper", "--ranks", "5", "--json")), &r); err != nil {
+	common := []string{"--model", target, "--head", "e3=" + dir, "--prompts", "a=" + talftest.PromptFile(t, 3), "--max-tokens", "8", "--json"}
+	var ranks, table heads.Report
+	if err := json.Unmarshal([]byte(talftest.OK(t, "", append([]string{"eval", "fig2b", "--resamples", "100"}, common...)...)), &ranks); err != nil {
 		t.Fatal(err)
 	}
-	if len(r.ByRank) != 5 || r.ByRank[0].Head != "e3" || r.ByRank[0].Accuracy < 0 || r.ByRank[0].Accuracy > 1 {
-		t.Errorf("%+v", r.ByRank)
+	if len(ranks.Ranks) != 5 || ranks.Ranks[0].Head != "e3" || ranks.Ranks[0].Accuracy.Value < 0 || ranks.Ranks[0].Accuracy.Value > 1 {
+		t.Errorf("%+v", ranks.Ranks)
 	}
-	if row := r.Row("optimal:paper e3", "", 0); row == nil || row.Pooled < 1 {
-		t.Errorf("%+v", row)
+	if err := json.Unmarshal([]byte(talftest.OK(t, "", append([]string{"eval", "table3", "--resamples", "100"}, common...)...)), &table); err != nil {
+		t.Fatal(err)
+	}
+	var benched struct {
+		Rows []bench.Row `json:"rows"`
+	}
+	if err := json.Unmarshal([]byte(talftest.OK(t, "", append([]string{"bench", "--method", "optimal:paper"}, common...)...)), &benched); err != nil {
+		t.Fatal(err)
+	}
+	same := 0
+	for _, e := range table.Methods {
+		for _, row := range benched.Rows {
+			if strings.HasPrefix(row.Spec, "optimal") && row.Source == e.Head && row.Pooled == e.Tau.Value {
+				same++
+			}
+		}
+	}
+	if same != 1 {
+		t.Errorf("τ of %d rows is bench's, want one: %+v, bench %+v", same, table.Methods, benched.Rows)
 	}
 }

@@ -41,6 +41,7 @@ func TestAnInterruptEndsEveryLoad(t *testing.T) {
 		"preprocess, labels":   {model.Identifying, w.Preprocess(out("labels"))},
 		"train":                {model.Identifying, w.Train(out("head"))},
 		"train online":         {model.Loading, []string{"train", w.Model, "--data", w.Text, "--online", "--steps", "2", "--out", out("online")}},
+		"eval":                 {model.Loading, []string{"eval", "fig2b", w.Model, "--head", w.Head, "--prompts", prompts}},
 		"import":               {model.Identifying, []string{"import", "--head", w.Head, "--model", w.Model, "--out", out("imported")}},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -103,7 +103,7 @@ func TestMedusaHeadsDraft(t *testing.T) {
 		"want a head of EAGLE's kind":          {"score", "--model", dir, "--head", heads, "--out", out},
 		"only draft: want":                     {"export", "--head", heads, "--format", "vllm", "--out", out},
 		"which only draft":                     {"import", "--head", heads, "--out", out},
-		"do not read the tokens of a draft":    {"bench", "--ranks", "1", "--max-tokens", "4", "--model", dir, "--head", "m=" + heads, "--prompts", prompts},
+		"do not read the tokens of a draft":    {"eval", "fig2b", "--model", dir, "--head", "m=" + heads, "--prompts", prompts},
 		"hidden size of 44, but the target's ": {"generate", "--model", dir, "--head", medusaHeads(t, wider(t)), "--method", "salf", "--prompt", "x"},
 	} {
 		talftest.Run(t, "{\"ids\":[1,2]}", args...).Refuses(t, ExitFailure, want)

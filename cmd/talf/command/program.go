@@ -11,7 +11,6 @@ import (
 	"github.com/spf13/pflag"
 
 	"talf/infer/bench"
-	"talf/infer/bench/heads"
 	"talf/infer/bench/rig"
 	"talf/infer/decode"
 	"talf/infer/prompts"
@@ -98,9 +97,6 @@ type Session struct {
 	o benchOptions
 }
 
-// Another returns the session of another command.
-func (s *Session) Another() *Session { return &Session{a: s.a, o: benchOptions{tables: noTables{}}} }
-
 // Out is where the command prints.
 func (s *Session) Out() io.Writer { return s.a.out }
 
@@ -113,11 +109,9 @@ func (s *Session) Printf(format string, args ...any) error {
 // Bench returns talf bench, which runs and prints tables in place of its own if some are chosen.
 func (s *Session) Bench(tables Tables) *cobra.Command { return newBenchOf(s.a, tables) }
 
-// ModelFlags adds the flags of models and prompts.
-func (s *Session) ModelFlags(f *pflag.FlagSet) { s.o.rigOptions.flags(f) }
-
-// DrawFlags adds the flags of what decodes. temperature says what --temperature is for.
-func (s *Session) DrawFlags(f *pflag.FlagSet, temperature string) {
+// ModelFlags adds the flags of models and prompts. temperature says what --temperature is for.
+func (s *Session) ModelFlags(f *pflag.FlagSet, temperature string) {
+	s.o.rigOptions.flags(f)
 	s.o.drawFlags(f, temperature)
 	s.o.warmupFlag(f)
 }
@@ -148,25 +142,10 @@ func (s *Session) CheckRecorded(cmd *cobra.Command) error {
 	return s.CheckPrint()
 }
 
-// RanksFlags adds the flags of what heads are given their own ranked tokens in.
-func (s *Session) RanksFlags(f *pflag.FlagSet) {
-	s.o.overFlag(f)
-	f.IntVar(&s.o.ranks, "ranks", 5, "ranks to condition on, from 1")
-}
-
-// ByRank calls f with the items of each head on its own ranked tokens, as the flags of RanksFlags say, and returns
-// what they are over.
-func (s *Session) ByRank(ctx context.Context, r *rig.Rig, c *bench.Config, f func(head string, items [][]heads.Item, texts []heads.Text) error) (string, error) {
-	return r.ByRank(ctx, s.o.over, c, s.o.ranks, s.a.ranksCut, f)
-}
-
-// Heads are those that the flags name.
-func (s *Session) Heads() []string { return s.o.heads }
-
-// Open loads models and prompts, and returns a run without methods on them. With once, texts end where the target
-// would read all of them again. The caller calls end.
-func (s *Session) Open(ctx context.Context, once bool) (r *rig.Rig, c bench.Config, end func(), err error) {
-	s.o.once = once
+// Open loads models and prompts, whose texts end where the target would read all of them again, and
+// returns a run without methods on them. The caller calls end.
+func (s *Session) Open(ctx context.Context) (r *rig.Rig, c bench.Config, end func(), err error) {
+	s.o.once = true
 	open, err := s.a.openRig(ctx, &s.o.rigOptions)
 	if err != nil {
 		return nil, c, nil, err

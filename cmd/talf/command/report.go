@@ -14,11 +14,11 @@ func newReport(a *app) *cobra.Command {
 	var out string
 	c := &cobra.Command{
 		Use:   "report RUN…",
-		Short: "Write a page about training runs, benches and traces",
+		Short: "Write a page about training runs, benches, evaluations and traces",
 		Long: `Report writes one HTML file that needs nothing else and has no scripts: curves, speed-ups
 with intervals, acceptance by depth and rank, trees of chosen rounds, settings and checksums,
-several runs side by side. RUN is a directory of checkpoints, a log of bench, a file of bench
---out, a trace, or a directory that holds some of them, like those of head and quickstart.
+several runs side by side. RUN is a directory of checkpoints, a log of bench, a file of bench or
+eval --out, a trace, or a directory that holds some of them, like those of head and quickstart.
 NAME=RUN names it. The page takes at most 2 MiB.`,
 		Example: "  talf report talf-quickstart --out quickstart.html\n  talf report a=heads/a b=heads/b bench.jsonl --out runs.html",
 		Args:    cobra.MinimumNArgs(1),

@@ -144,6 +144,7 @@ var commands = []func(*app) *cobra.Command{
 	newDatastore,
 	newTokenize,
 	newQuantize,
+	newEval,
 	newExport,
 	newImport,
 	newReport,

@@ -5,6 +5,10 @@ import (
 	"fmt"
 	"math"
 	"slices"
+
+	"talf/internal/plot"
+	"talf/internal/stats"
+	"talf/internal/table"
 )
 
 // A RankLine is the accuracy and calibration of a head conditioned on its own token of one rank.
@@ -39,8 +43,8 @@ func RankLines(head string, ranks [][]Item, texts []Text) ([]RankLine, error) {
 		}
 		c := countItems(items, placesOf(items, eceBins), eceBins)
 		line := RankLine{
-			Head: head, Rank: rank + 1, Items: len(items), Accuracy: c.Accuracy(),
-			ECE: c.Error(ChoiceWidth), ECEMax: c.Error(MaxWidth), ECEMass: c.Error(ChoiceCount), ECEMaxMass: c.Error(MaxCount),
+			Head: head, Rank: rank + 1, Items: len(items), Accuracy: c.accuracy(),
+			ECE: c.error(choiceWidth), ECEMax: c.error(maxWidth), ECEMass: c.error(choiceCount), ECEMaxMass: c.error(maxCount),
 		}
 		for _, n := range lengths {
 			t := TextHits{Items: n}
@@ -79,16 +83,75 @@ func checkItems(items []Item, lengths []int, rank int) error {
 	return nil
 }
 
+// A RankEval is a RankLine with confidence intervals (TALF, Figure 2(b) and appendix A).
+type RankEval struct {
+	Head     string         `json:"head"`
+	Rank     int            `json:"rank"`
+	Items    int            `json:"items"`
+	Texts    int            `json:"texts"` // the units of the intervals
+	Accuracy stats.Interval `json:"accuracy"`
+	// ECE takes the probability of the target's choice as the confidence, as the publication
+	// does. ECEMax takes the head's largest probability, as is usual. Both have bins of equal
+	// width; ECEMass and ECEMaxMass have bins of equal numbers of items, to which an item
+	// belongs in every sample of the bootstrap. A sample of few items has a larger error than
+	// all items together, so intervals lie above the value rather than around it.
+	ECE        stats.Interval `json:"ece"`
+	ECEMax     stats.Interval `json:"ece_max"`
+	ECEMass    stats.Interval `json:"ece_equal_mass"`
+	ECEMaxMass stats.Interval `json:"ece_max_equal_mass"`
+}
+
+// EvalRanks sums up the items that ByRank returned for seqs, rank by rank, with intervals over
+// texts.
+func EvalRanks(head string, ranks [][]Item, seqs []Text, b stats.Bootstrap) ([]RankEval, error) {
+	if err := b.Validate(); err != nil {
+		return nil, err
+	}
+	lengths := lengthsOf(seqs)
+	var out []RankEval
+	for rank, items := range ranks {
+		if err := checkItems(items, lengths, rank); err != nil {
+			return nil, err
+		}
+		var texts []itemCounts
+		at, where := 0, placesOf(items, eceBins)
+		for _, n := range lengths {
+			texts = append(texts, countItems(items[at:at+n], where.of(at, at+n), eceBins))
+			at += n
+		}
+		over := func(stat func(c *itemCounts) float64) stats.Interval {
+			return b.Of(len(texts), func(times []int) float64 {
+				sum := newItemCounts(eceBins)
+				for i, k := range times {
+					if k > 0 {
+						sum.add(&texts[i], k)
+					}
+				}
+				return stat(&sum)
+			})
+		}
+		out = append(out, RankEval{
+			Head: head, Rank: rank + 1, Items: len(items), Texts: len(texts),
+			Accuracy:   over((*itemCounts).accuracy),
+			ECE:        over(func(c *itemCounts) float64 { return c.error(choiceWidth) }),
+			ECEMax:     over(func(c *itemCounts) float64 { return c.error(maxWidth) }),
+			ECEMass:    over(func(c *itemCounts) float64 { return c.error(choiceCount) }),
+			ECEMaxMass: over(func(c *itemCounts) float64 { return c.error(maxCount) }),
+		})
+	}
+	return out, nil
+}
+
 // eceBins is the number of bins of the expected calibration error.
 const eceBins = 10
 
 // The binnings: by confidence, the probability of the target's choice or the head's largest, and by
 // what is equal, the width of the bins or the number of their items.
 const (
-	ChoiceWidth = iota
-	MaxWidth
-	ChoiceCount
-	MaxCount
+	choiceWidth = iota
+	maxWidth
+	choiceCount
+	maxCount
 	binnings
 )
 
@@ -102,9 +165,9 @@ func placesOf(items []Item, bins int) (p places) {
 		p[k] = make([]int, len(items))
 	}
 	for i := range items {
-		p[ChoiceWidth][i], p[MaxWidth][i] = binOf(items[i].Conf, bins), binOf(items[i].MaxProb, bins)
+		p[choiceWidth][i], p[maxWidth][i] = binOf(items[i].Conf, bins), binOf(items[i].MaxProb, bins)
 	}
-	for k, of := range map[int]func(*Item) float64{ChoiceCount: confOf, MaxCount: maxProbOf} {
+	for k, of := range map[int]func(*Item) float64{choiceCount: confOf, maxCount: maxProbOf} {
 		order := make([]int, len(items))
 		for i := range order {
 			order[i] = i
@@ -136,8 +199,8 @@ func (p *places) of(at, end int) (out places) {
 func confOf(it *Item) float64    { return it.Conf }
 func maxProbOf(it *Item) float64 { return it.MaxProb }
 
-// Counts are what accuracy and calibration need of some items.
-type Counts struct {
+// itemCounts are what accuracy and calibration need of some items.
+type itemCounts struct {
 	items, hits int
 	bins        [binnings][]bin
 }
@@ -148,15 +211,15 @@ type bin struct {
 	correct, conf float64
 }
 
-func newCounts(bins int) (c Counts) {
+func newItemCounts(bins int) (c itemCounts) {
 	for k := range c.bins {
 		c.bins[k] = make([]bin, bins)
 	}
 	return c
 }
 
-func countItems(items []Item, p places, bins int) Counts {
-	c := newCounts(bins)
+func countItems(items []Item, p places, bins int) itemCounts {
+	c := newItemCounts(bins)
 	for i := range items {
 		it := &items[i]
 		c.items++
@@ -167,7 +230,7 @@ func countItems(items []Item, p places, bins int) Counts {
 		}
 		for k := range c.bins {
 			conf := it.Conf
-			if k == MaxWidth || k == MaxCount {
+			if k == maxWidth || k == maxCount {
 				conf = it.MaxProb
 			}
 			c.bins[k][p[k][i]].add(1, correct, conf)
@@ -176,26 +239,8 @@ func countItems(items []Item, p places, bins int) Counts {
 	return c
 }
 
-// NewCounts returns the counts of no items.
-func NewCounts() Counts { return newCounts(eceBins) }
-
-// CountTexts counts the items of a rank, from 0, that ByRank returned for texts, in each text that has any. Which bin
-// of equally many an item belongs to, the items of all texts decide.
-func CountTexts(rank int, items []Item, texts []Text) (out []Counts, err error) {
-	lengths := lengthsOf(texts)
-	if err := checkItems(items, lengths, rank); err != nil {
-		return nil, err
-	}
-	at, where := 0, placesOf(items, eceBins)
-	for _, n := range lengths {
-		out = append(out, countItems(items[at:at+n], where.of(at, at+n), eceBins))
-		at += n
-	}
-	return out, nil
-}
-
-// Add adds o as if it had been counted k times.
-func (c *Counts) Add(o *Counts, k int) {
+// add adds o as if it had been counted k times.
+func (c *itemCounts) add(o *itemCounts, k int) {
 	c.items, c.hits = c.items+k*o.items, c.hits+k*o.hits
 	for b := range c.bins {
 		for i := range c.bins[b] {
@@ -209,12 +254,12 @@ func (b *bin) add(n int, correct, conf float64) {
 	b.n, b.correct, b.conf = b.n+n, b.correct+correct, b.conf+conf
 }
 
-// Accuracy is the share of correct items.
-func (c *Counts) Accuracy() float64 { return float64(c.hits) / float64(max(c.items, 1)) }
+// accuracy is the share of correct items.
+func (c *itemCounts) accuracy() float64 { return float64(c.hits) / float64(max(c.items, 1)) }
 
-// Error is the expected calibration error in a binning: Σ |B|/n · |mean correct − mean confidence|
+// error is the expected calibration error in a binning: Σ |B|/n · |mean correct − mean confidence|
 // (Guo et al. 2017).
-func (c *Counts) Error(binning int) (e float64) {
+func (c *itemCounts) error(binning int) (e float64) {
 	for _, b := range c.bins[binning] {
 		if b.n > 0 {
 			e += math.Abs(b.correct-b.conf) / float64(c.items)
@@ -226,4 +271,53 @@ func (c *Counts) Error(binning int) (e float64) {
 // binOf returns the bin of a confidence among m of equal width, bin i being (i/m, (i+1)/m].
 func binOf(conf float64, m int) int {
 	return min(max(int(math.Ceil(conf*float64(m)))-1, 0), m-1)
+}
+
+// RankTables lays out Figure 2(b), a row for each head and a column for each rank.
+func RankTables(evals []RankEval) []table.Table {
+	const bins = "Expected calibration error, 10 bins of equal "
+	kinds := []struct {
+		caption string
+		cell    func(e *RankEval) string
+	}{
+		{"Top-1 accuracy (%) when conditioned on the head's own n-th ranked token", func(e *RankEval) string { return e.Accuracy.Text(1, 100) }},
+		{bins + "width; the confidence is the probability of the target's choice", func(e *RankEval) string { return e.ECE.Text(3, 1) }},
+		{bins + "numbers of items; the same confidence", func(e *RankEval) string { return e.ECEMass.Text(3, 1) }},
+		{bins + "width; the confidence is the head's largest probability", func(e *RankEval) string { return e.ECEMax.Text(3, 1) }},
+		{bins + "numbers of items; the same confidence", func(e *RankEval) string { return e.ECEMaxMass.Text(3, 1) }},
+	}
+	var out []table.Table
+	for _, kind := range kinds {
+		t := table.Table{Caption: kind.caption, Header: []string{"head"}}
+		for i := range evals {
+			e := &evals[i]
+			if n := fmt.Sprintf("n = %d", e.Rank); !slices.Contains(t.Header, n) {
+				t.Header = append(t.Header, n)
+			}
+			k := len(t.Cells) - 1
+			if k < 0 || t.Cells[k][0] != e.Head {
+				k++
+				t.Cells = append(t.Cells, []string{e.Head})
+			}
+			t.Cells[k] = append(t.Cells[k], kind.cell(e))
+		}
+		out = append(out, t)
+	}
+	return out
+}
+
+// RankFigures draws Figure 2(b).
+func RankFigures(evals []RankEval) []plot.Figure {
+	acc := plot.Figure{Title: "Top-1 accuracy by the rank of the head's own token", X: "rank", Y: "accuracy"}
+	cal := plot.Figure{Title: "Expected calibration error by the rank of the head's own token", X: "rank", Y: "ECE"}
+	for _, e := range evals {
+		point(&acc, e.Head, float64(e.Rank), e.Accuracy)
+		point(&cal, e.Head, float64(e.Rank), e.ECE)
+	}
+	return []plot.Figure{acc, cal}
+}
+
+// point adds a value with its interval to the line of that name.
+func point(f *plot.Figure, name string, x float64, y stats.Interval) {
+	f.AddInterval(name, x, y.Value, y.Low, y.High)
 }

@@ -1,5 +1,5 @@
-// Package heads evaluates draft heads on their own tokens, rank by rank: how often they are right, and how well their
-// probabilities are calibrated.
+// Package heads evaluates draft heads: what they make of their own tokens, rank by rank, and the figures
+// and tables of the SALF and TALF papers, with confidence intervals, on the models and prompts at hand.
 package heads
 
 import (

@@ -16,11 +16,11 @@ var program = &command.Program{
 	Short: "Measure draft methods as their publications do",
 	Long: `lab is the laboratory of talf. It runs the tables of publications on the models and prompts
 at hand, records what models say so that methods can be tried without them, and writes the
-tables of docs/measurements. What a user compares on a model of their own is in talf bench.`,
+tables of docs/measurements. What a user compares on a model of their own is in talf bench
+and talf eval.`,
 	Example: "  lab bench --paper list\n  lab measurements --list",
 	Commands: []func(*command.Session) *cobra.Command{
 		newBench,
-		newEval,
 		newRecord,
 		newReplay,
 		newDecode,

@@ -45,8 +45,7 @@ methods that learn from the model's rows of rejected nodes or of the prompt.`,
 		},
 	}
 	f := c.Flags()
-	s.ModelFlags(f)
-	s.DrawFlags(f, "temperatures to record at (default 0)")
+	s.ModelFlags(f, "temperatures to record at (default 0)")
 	s.MethodFlag(f, "`method` whose rows are recorded too (may be repeated): ")
 	f.IntVar(&rc.Width, "width", rc.Width, "candidates of a row")
 	f.IntVar(&rc.Nodes, "nodes", rc.Nodes, "nodes of each draft model at every position")
@@ -55,7 +54,7 @@ methods that learn from the model's rows of rejected nodes or of the prompt.`,
 }
 
 func record(ctx context.Context, s *command.Session, rc replay.Config, out string, f *durable.File) error {
-	r, c, end, err := s.Open(ctx, true)
+	r, c, end, err := s.Open(ctx)
 	if err != nil {
 		return err
 	}

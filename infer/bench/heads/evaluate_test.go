@@ -1,4 +1,4 @@
-package evals_test
+package heads_test
 
 import (
 	"math"
@@ -13,7 +13,6 @@ import (
 	"talf/infer/draft"
 	"talf/internal/stats"
 	"talf/internal/table"
-	"talf/lab/evals"
 )
 
 // items returns random decisions for texts of these lengths.
@@ -44,7 +43,7 @@ func TestIntervalsOfRanksHoldTheValuesOfAllItems(t *testing.T) {
 	ranks := [][]heads.Item{items(r, seqs), items(r, seqs)}
 	b := stats.DefaultBootstrap()
 	b.Reps = 300
-	got, err := evals.EvalRanks("talf", ranks, seqs, b)
+	got, err := heads.EvalRanks("talf", ranks, seqs, b)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -73,25 +72,25 @@ func TestIntervalsOfRanksHoldTheValuesOfAllItems(t *testing.T) {
 			t.Errorf("%+v", e)
 		}
 	}
-	if _, err := evals.EvalRanks("x", [][]heads.Item{ranks[0][1:]}, seqs, b); err == nil || !strings.Contains(err.Error(), "items of rank 1") {
+	if _, err := heads.EvalRanks("x", [][]heads.Item{ranks[0][1:]}, seqs, b); err == nil || !strings.Contains(err.Error(), "items of rank 1") {
 		t.Errorf("an item is missing: %v", err)
 	}
 	if _, err := heads.RankLines("x", [][]heads.Item{ranks[0], ranks[1][1:]}, seqs); err == nil || !strings.Contains(err.Error(), "items of rank 2") {
 		t.Errorf("an item is missing: %v", err)
 	}
-	tables := evals.RankTables(append(got, got...))
+	tables := heads.RankTables(append(got, got...))
 	if len(tables) != 5 || !slices.Equal(tables[0].Header, []string{"head", "n = 1", "n = 2"}) || len(tables[0].Cells) != 1 {
 		t.Errorf("tables %+v", tables)
 	}
-	if f := evals.RankFigures(got); len(f) != 2 || !slices.Equal(f[0].Series[0].X, []float64{1, 2}) {
+	if f := heads.RankFigures(got); len(f) != 2 || !slices.Equal(f[0].Series[0].X, []float64{1, 2}) {
 		t.Errorf("figures %+v", f)
 	}
 }
 
 // evaluations returns the evaluation with this name.
-func evaluations(t *testing.T, name string) evals.Evaluation {
+func evaluations(t *testing.T, name string) heads.Evaluation {
 	t.Helper()
-	e, err := evals.Evaluations().Find(name)
+	e, err := heads.Evaluations().Find(name)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -99,18 +98,18 @@ func evaluations(t *testing.T, name string) evals.Evaluation {
 }
 
 func TestEvaluationsNameWhatThePapersShow(t *testing.T) {
-	for _, e := range evals.Evaluations().Lines {
+	for _, e := range heads.Evaluations().Lines {
 		for _, s := range e.Specs() {
 			if m, _, err := draft.Find(s); err != nil || !m.Source {
 				t.Errorf("%s: %s asks no draft model, or is no method: %v", e.Name, s, err)
 			}
 		}
 	}
-	if d := cmp.Diff([]string{"fig2a", "fig2b", "table3", "table4"}, evals.Evaluations().Names()); d != "" {
+	if d := cmp.Diff([]string{"fig2a", "fig2b", "table3", "table4"}, heads.Evaluations().Names()); d != "" {
 		t.Error(d)
 	}
 	iv := func(v float64) stats.Interval { return stats.Interval{Value: v, Low: v - 0.1, High: v + 0.1} }
-	got := []evals.MethodEval{
+	evals := []heads.MethodEval{
 		{Method: "optimal", Head: "k1", Prompts: 6, Tau: iv(2), Speedup: iv(1.5), Ranks: []stats.Interval{iv(0.6), iv(0.2), iv(0.1), iv(0.06), iv(0.04)}},
 		{Method: "optimal", Head: "k1", Set: "maths", Prompts: 4, Tau: iv(3), Speedup: iv(2), Ranks: []stats.Interval{iv(0.5), iv(0.2), iv(0.1), iv(0.1), iv(0.1)}},
 		{Method: "optimal", Head: "k2", Prompts: 6, Tau: iv(2.5), Speedup: iv(1.7), Ranks: []stats.Interval{iv(0.4), iv(0.2), iv(0.1), iv(0.1), iv(0.2)}},
@@ -122,13 +121,13 @@ func TestEvaluationsNameWhatThePapersShow(t *testing.T) {
 		Header:  []string{"head", "all, τ (6 prompts)", "maths, τ (4 prompts)"},
 		Cells:   [][]string{{"k1", "2.00 [1.90, 2.10]", "3.00 [2.90, 3.10]"}, {"k2", "2.50 [2.40, 2.60]", "3.50 [3.40, 3.60]"}},
 	}}
-	if d := cmp.Diff(want, e.Tables(got)); d != "" {
+	if d := cmp.Diff(want, e.Tables(evals)); d != "" {
 		t.Error(d)
 	}
-	if f := e.Figures(got); len(f) != 1 || len(f[0].Series) != 2 || !slices.Equal(f[0].Series[1].X, []float64{1, 2}) || !slices.Equal(f[0].Series[1].Y, []float64{3, 3.5}) {
+	if f := e.Figures(evals); len(f) != 1 || len(f[0].Series) != 2 || !slices.Equal(f[0].Series[1].X, []float64{1, 2}) || !slices.Equal(f[0].Series[1].Y, []float64{3, 3.5}) {
 		t.Errorf("figures %+v", f)
 	}
-	named := slices.Clone(got)
+	named := slices.Clone(evals)
 	for i := range named {
 		named[i].Head = []string{"eagle", "eagle", "talf", "talf"}[i]
 	}
@@ -136,20 +135,20 @@ func TestEvaluationsNameWhatThePapersShow(t *testing.T) {
 		t.Errorf("figures %+v", f)
 	}
 	e = evaluations(t, "fig2a")
-	if tb := e.Tables(got)[0]; len(tb.Cells) != 4 || tb.Cells[0][2] != "60.0 [50.0, 70.0]" || tb.Header[6] != "rank 5 and lower" {
+	if tb := e.Tables(evals)[0]; len(tb.Cells) != 4 || tb.Cells[0][2] != "60.0 [50.0, 70.0]" || tb.Header[6] != "rank 5 and lower" {
 		t.Errorf("table %+v", tb)
 	}
-	if f := e.Figures(got)[0]; len(f.Series) != 2 || !slices.Equal(f.Series[0].X, []float64{1, 2, 3, 4, 5}) {
+	if f := e.Figures(evals)[0]; len(f.Series) != 2 || !slices.Equal(f.Series[0].X, []float64{1, 2, 3, 4, 5}) {
 		t.Errorf("figure %+v", f)
 	}
-	for i := range got {
-		got[i].Group = []string{"0.1", "0.1", "0.2", "0.2"}[i]
+	for i := range evals {
+		evals[i].Group = []string{"0.1", "0.1", "0.2", "0.2"}[i]
 	}
 	e = evaluations(t, "table4")
-	if tb := e.Tables(got)[0]; len(tb.Cells) != 2 || tb.Cells[1][0] != "0.2" || tb.Cells[0][1] != "1.50 [1.40, 1.60]×" || !strings.Contains(tb.Caption, "head k1") {
+	if tb := e.Tables(evals)[0]; len(tb.Cells) != 2 || tb.Cells[1][0] != "0.2" || tb.Cells[0][1] != "1.50 [1.40, 1.60]×" || !strings.Contains(tb.Caption, "head k1") {
 		t.Errorf("table %+v", tb)
 	}
-	if f := e.Figures(got); len(f) != 2 || len(f[0].Series) != 2 || !slices.Equal(f[0].Series[0].X, []float64{0.1, 0.2}) {
+	if f := e.Figures(evals); len(f) != 2 || len(f[0].Series) != 2 || !slices.Equal(f[0].Series[0].X, []float64{0.1, 0.2}) {
 		t.Errorf("figures %+v", f)
 	}
 }

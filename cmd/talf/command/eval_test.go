@@ -1,4 +1,4 @@
-package main
+package command
 
 import (
 	"encoding/json"
@@ -7,15 +7,14 @@ import (
 	"strings"
 	"testing"
 
-	"talf/cmd/talf/command"
 	"talf/infer/bench"
+	"talf/infer/bench/heads"
 	"talf/internal/durable"
 	"talf/internal/e2e/talftest"
 	"talf/internal/stats"
-	"talf/lab/evals"
 )
 
-type evaluated = evals.Report
+type evaluated = heads.Report
 
 // Each figure and table takes one command, as a table, a plot and JSON. The values are bench's;
 // the intervals contain them.
@@ -113,9 +112,9 @@ func TestEvaluationsComeOfOneCommandEach(t *testing.T) {
 	if same != 2 || warm.Temperature != 1 {
 		t.Errorf("temperature %v: τ of %d of 2 heads is what bench says", warm.Temperature, same)
 	}
-	talftest.Run(t, "", append([]string{"eval", "table3", "--temperature", "0,1"}, common...)...).Refuses(t, command.ExitUsage, "--temperature")
-	talftest.Run(t, "", append([]string{"eval", "fig2b", "--seed", "1"}, common...)...).Refuses(t, command.ExitUsage, "--seed")
-	talftest.Run(t, "", "eval", "table3", "--model", model, "--prompts", prompts).Refuses(t, command.ExitUsage, "--head")
-	talftest.Run(t, "", append([]string{"eval", "fig2a", "--resamples", "3"}, common...)...).Refuses(t, command.ExitUsage, "100..1000000")
-	talftest.Run(t, "", "eval", "fig9").Refuses(t, command.ExitUsage, "fig9")
+	talftest.Run(t, "", append([]string{"eval", "table3", "--temperature", "0,1"}, common...)...).Refuses(t, ExitUsage, "--temperature")
+	talftest.Run(t, "", append([]string{"eval", "fig2b", "--seed", "1"}, common...)...).Refuses(t, ExitUsage, "--seed")
+	talftest.Run(t, "", "eval", "table3", "--model", model, "--prompts", prompts).Refuses(t, ExitUsage, "--head")
+	talftest.Run(t, "", append([]string{"eval", "fig2a", "--resamples", "3"}, common...)...).Refuses(t, ExitUsage, "100..1000000")
+	talftest.Run(t, "", "eval", "fig9").Refuses(t, ExitUsage, "fig9")
 }

@@ -1,13 +1,13 @@
-package evals
+package heads
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"io"
 
 	"talf/infer"
 	"talf/infer/bench"
-	"talf/infer/bench/heads"
 	"talf/internal/plot"
 	"talf/internal/stats"
 	"talf/internal/table"
@@ -29,6 +29,20 @@ type Report struct {
 
 	evaluation Evaluation
 	columns    []column // what runs
+}
+
+// ReadReport reads the JSON of an evaluation.
+func ReadReport(b []byte) (*Report, error) {
+	r := new(Report)
+	if err := json.Unmarshal(b, r); err != nil {
+		return nil, err
+	}
+	e, err := Evaluations().Find(r.Name)
+	if err != nil {
+		return nil, err
+	}
+	r.evaluation = e
+	return r, nil
 }
 
 // NewReport returns the report of e before any measurement, on a device.
@@ -62,7 +76,7 @@ func (r *Report) Run(ctx context.Context, engine *infer.Engine, c bench.Config) 
 }
 
 // AddRanks evaluates the predictions of a head conditioned on its own ranked tokens.
-func (r *Report) AddRanks(head string, items [][]heads.Item, texts []heads.Text) error {
+func (r *Report) AddRanks(head string, items [][]Item, texts []Text) error {
 	ranks, err := EvalRanks(head, items, texts, r.Bootstrap)
 	r.Ranks = append(r.Ranks, ranks...)
 	return err

@@ -1,6 +1,4 @@
-// Package evals evaluates draft heads as the SALF and TALF papers do: Figure 2 and Tables 3 and 4 with confidence
-// intervals, on the models and prompts at hand.
-package evals
+package heads
 
 import (
 	"fmt"
@@ -147,16 +145,16 @@ func (e *MethodEval) title() string {
 }
 
 // An Evaluation is a figure or table of the SALF and TALF publications with confidence
-// intervals, as lab eval prints it.
+// intervals, as talf eval prints it.
 type Evaluation struct {
 	spec.Line       // such as "table3"
-	rows      []row // what runs; none for heads.ByRank, which decodes nothing
+	rows      []row // what runs; none for ByRank, which decodes nothing
 	one       bool  // on the first head alone
 	layout    func(evals []MethodEval) []table.Table
 	draw      func(evals []MethodEval) []plot.Figure
 }
 
-// Decodes reports whether e decodes; otherwise it measures heads by ranks, with heads.ByRank.
+// Decodes reports whether e decodes; otherwise it measures heads by ranks, with ByRank.
 func (e *Evaluation) Decodes() bool { return len(e.rows) > 0 }
 
 // Evaluations lists them in the publications' order.
