@@ -448,8 +448,7 @@ func TestNoNodeOfWhatAutoComparesIsSpentOnWhatCannotCome(t *testing.T) {
 	store := storeFile(t, len(letters), slices.Concat(prompt, []int32{0, 11, 1, 0, 11, 2, 3, 0, 1, 2, 3, 0, 1, 11, 2, 1, 3, 2, 1, 1, 2, 0, 3}))
 	for _, spec := range []string{
 		"pld:lo=1", "recycle:N=20", "goose:N=20,lo=1", "goose:N=20,lo=1,consensus=off,bypass=64", "isotropic:k=2,N=20,lo=1", "suffix",
-		"lookahead:W=3,N=3,G=4,prompt=on", "rest:file=" + store + ",set=full,N=20", "fuse:N=20,table=off", "fuse:N=20,context=off",
-		"fuse:N=20,context=off,table=off,file=" + store,
+		"lookahead:W=3,N=3,G=4,prompt=on", "rest:file=" + store + ",set=full,N=20",
 	} {
 		target := &drafttest.Target{Table: drafttest.Table{Seed: 5, Vocab: len(letters), Order: 2, Sharp: 1}, MaxLen: 120}
 		costs := &drafttest.Costs{Pass: func(int) time.Duration { return time.Millisecond }} // drafts take no time

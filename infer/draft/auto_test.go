@@ -26,7 +26,7 @@ func TestAutoConforms(t *testing.T) {
 
 // A controller is any as far as the output goes: it decides from what passes cost.
 func TestTheControllerConforms(t *testing.T) {
-	for _, spec := range []string{"auto", "salf", "beam", "optimal", "goose", "static:chain-3", "lookahead", "fuse", "suffix"} {
+	for _, spec := range []string{"auto", "salf", "beam", "optimal", "goose", "static:chain-3", "lookahead", "suffix"} {
 		mk := open(t, spec, draft.Env{Source: true})
 		rng := rand.New(rand.NewPCG(4, 4))
 		drafttest.RunWith(t, mk.New, func() (infer.Controller, func() time.Time) {

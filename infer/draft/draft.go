@@ -26,7 +26,7 @@ func Methods() []Method {
 	return append([]Method{
 		autoMethod(),
 		salfMethod(), optimalMethod(), beamMethod(), dynatreeMethod(), staticMethod(), // these ask a draft model
-		suffixMethod(), gooseMethod(), pldMethod(), fuseMethod(), arMethod(), // these need none
+		suffixMethod(), gooseMethod(), pldMethod(), arMethod(), // these need none
 	}, papers.Methods()...)
 }
 

@@ -82,7 +82,7 @@ func TestMakersNameTheirFiles(t *testing.T) {
 		t.Fatal(err)
 	}
 	for text, want := range map[string][]string{
-		"salf": nil, "static:file=" + shapes: {shapes}, "rest:" + store + ",N=9": {store}, "fuse:file=" + store: {store},
+		"salf": nil, "static:file=" + shapes: {shapes}, "rest:" + store + ",N=9": {store},
 		"auto": nil,
 	} {
 		if got := open(t, text, draft.Env{Source: true}).Files; !slices.Equal(got, want) {

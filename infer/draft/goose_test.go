@@ -791,7 +791,7 @@ func TestDriversMayShareATable(t *testing.T) {
 // A replay lacks rows that the recording never met; the table keeps what it knows about such a
 // place.
 func TestARowThatIsMissingTeachesNothing(t *testing.T) {
-	for _, spec := range []string{"recycle:rows,K=2,N=3", "goose:N=3,consensus=off", "isotropic:N=3", "fuse:head=off,context=off,N=3"} {
+	for _, spec := range []string{"recycle:rows,K=2,N=3", "goose:N=3,consensus=off", "isotropic:N=3"} {
 		d, _, err := draft.New(spec)
 		if err != nil {
 			t.Fatal(err)

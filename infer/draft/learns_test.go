@@ -14,7 +14,7 @@ import (
 // request drafts differently than the same request with a new maker.
 func TestMakersSayWhetherTheirDraftersLearn(t *testing.T) {
 	specs := []string{
-		"recycle:N=9,table=keep", "isotropic:N=7,lo=1,table=keep", "goose:N=7,lo=1,table=keep", "suffix:table=keep", "fuse", "fuse:table=keep,context=off",
+		"recycle:N=9,table=keep", "isotropic:N=7,lo=1,table=keep", "goose:N=7,lo=1,table=keep", "suffix:table=keep",
 		"salf:paper", "beam:paper", "optimal:paper",
 	}
 	for _, m := range draft.Methods() {

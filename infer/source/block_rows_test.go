@@ -164,7 +164,7 @@ func (w *blockMirror) check(err error) {
 func TestBlockTextIsPlain(t *testing.T) {
 	methods := []string{
 		"linear:K=5", "static:medusa", "static:binary-3,draw=distinct", "beam:N=12,k=3,depth=4", "optimal:N=14,B=3", "salf:N=14,B=3,th=0",
-		"jetspec:N=14,k=3", "dynatree", "sequoia", "fuse", "auto",
+		"jetspec:N=14,k=3", "dynatree", "sequoia", "auto",
 	}
 	for _, name := range []string{"dflash/a", "dflash2/a", "dspark/a", "dspark/b", "jetspec/b", "small"} {
 		t.Run(name, func(t *testing.T) {

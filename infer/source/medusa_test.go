@@ -233,7 +233,7 @@ func TestMedusaTextIsPlain(t *testing.T) {
 	target, h := randomHeads(t, conf, 3, 9)
 	methods := []string{
 		"linear:K=5", "static:medusa", "static:binary-3,draw=distinct", "beam:N=12,k=3,depth=4", "optimal:N=14,B=3", "salf:N=14,B=3,th=0",
-		"dynatree", "fixed", "sequoia", "fuse", "auto",
+		"dynatree", "fixed", "sequoia", "auto",
 	}
 	if testing.Short() {
 		methods = methods[1:6]

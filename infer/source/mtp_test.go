@@ -213,7 +213,7 @@ func mtpTextIsPlain(t *testing.T, target *model.Model) {
 			t.Fatal(err)
 		}
 		for _, method := range []string{
-			"linear:K=3", "beam:N=12,k=3,depth=3", "salf:N=14,B=3,th=0", "static:binary-3", "optimal:N=9,B=3", "dynatree", "fixed", "sequoia", "fuse", "auto",
+			"linear:K=3", "beam:N=12,k=3,depth=3", "salf:N=14,B=3,th=0", "static:binary-3", "optimal:N=9,B=3", "dynatree", "fixed", "sequoia", "auto",
 		} {
 			d, _, err := draft.New(method)
 			if err != nil {

@@ -44,7 +44,6 @@ func own() []Exhibit {
 		ask("pld", AskNone), ask("suffix", AskNone), ask("suffix:table=keep", AskNone), ask("recycle", AskNone), ask("recycle:table=keep", AskNone),
 		ask("isotropic", AskNone), ask("goose", AskNone), ask("goose:table=keep", AskNone), ask("goose:N=8", AskNone), ask("lookahead", AskNone),
 		ask("rest:file={datastore}", AskNone),
-		ask("fuse", AskHead), cold("fuse", AskHead), ask("fuse:head=off", AskNone),
 		ask("beam", AskHead), ask("optimal", AskHead), ask("salf", AskHead), cold("salf", AskHead), ask("salf", AskLM), cold("salf", AskLM),
 		ask("auto", AskHead), cold("auto", AskHead), ask("auto", AskLM), cold("auto", AskLM), ask("auto", AskNone), cold("auto", AskNone),
 	}
@@ -61,14 +60,6 @@ func own() []Exhibit {
 	return []Exhibit{
 		{Line: spec.Line{Name: "talf:methods", Doc: "every method with its defaults, those that learn also cold"}, Tables: each(overview), Figures: bars, Variants: methods},
 		{Line: spec.Line{Name: "talf:acceptance", Doc: "tokens a pass, and acceptance by depth and rank"}, Tables: each(acceptance), Variants: methods[1:]},
-		{
-			Line: spec.Line{Name: "talf:fuse", Doc: "fuse beside its sources alone, trees of 60 nodes"}, Tables: each(overview), Figures: bars,
-			Variants: []Variant{
-				ask("optimal:paper", AskHead), ask("salf:paper", AskHead), ask("pld:K=59", AskNone), ask("recycle:rows,N=60", AskNone), ask("goose", AskNone),
-				ask("rest:file={datastore},set=full,N=60", AskNone),
-				ask("fuse", AskHead), ask("fuse:th=0", AskHead), ask("fuse:head=off", AskNone), ask("fuse:file={datastore}", AskHead),
-			},
-		},
 		{
 			Line: spec.Line{Name: "talf:auto", Doc: "auto beside what it chooses from"}, Tables: each(overview), Figures: bars,
 			Variants: []Variant{

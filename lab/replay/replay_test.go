@@ -98,7 +98,7 @@ func TestAReplayOfMethodsThatWereNotRecorded(t *testing.T) {
 	r, c, _, _ := recorded(t)
 	player := replay.New(r)
 	c.Sets, c.Methods = r.Sets(), nil
-	learners := []string{"lookahead:W=4,N=3,G=4", "goose", "isotropic", "fuse", "auto"}
+	learners := []string{"lookahead:W=4,N=3,G=4", "goose", "isotropic", "auto"}
 	for _, spec := range learners {
 		c.Methods = append(c.Methods, bench.Method{Spec: spec})
 	}

@@ -25,9 +25,9 @@ func newDatastore(a *app) *cobra.Command {
 	c := &cobra.Command{
 		Use:   "datastore",
 		Short: "Make files of text that drafts are looked up in",
-		Long: `A datastore holds text as token ids with their suffix array. The draft methods rest
-and fuse look up in it what followed the newest tokens. The closer the text is to
-what the model will write, the better; the model's own answers are best.`,
+		Long: `A datastore holds text as token ids with their suffix array. The draft method rest
+looks up in it what followed the newest tokens. The closer the text is to what the
+model will write, the better; the model's own answers are best.`,
 		Example: "  talf datastore build MODEL --data answers.jsonl --out answers.idx\n  talf generate MODEL --method rest:answers.idx --prompt 'Once upon a time'",
 		RunE:    func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}

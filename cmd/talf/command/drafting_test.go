@@ -24,7 +24,7 @@ func TestALanguageModelMayDraft(t *testing.T) {
 	for _, sampling := range [][]string{nil, {"--temperature", "0.9", "--seed", "5"}} {
 		args := append([]string{"generate", "--model", dir, "--prompt", "Once upon a time", "--max-tokens", "90", "--ignore-eos"}, sampling...)
 		want := talftest.OK(t, "", append(args, "--method", "ar")...)
-		for _, method := range []string{"salf:th=auto", "dynatree", "sequoia:N=20", "auto", "fuse"} {
+		for _, method := range []string{"salf:th=auto", "dynatree", "sequoia:N=20", "auto"} {
 			if got := talftest.OK(t, "", append(args, "--draft", lm, "--method", method, "--threads", "1")...); got != want {
 				t.Errorf("%v, %s:\n%q, want\n%q", sampling, method, got, want)
 			}

@@ -14,7 +14,7 @@ import (
 )
 
 var methods = []string{
-	"ar", "pld", "goose", "recycle", "lookahead", "fuse", "fuse:head=off", "beam:N=12,k=4,depth=3", "salf:paper", "salf", "static", "dynatree", "auto",
+	"ar", "pld", "goose", "recycle", "lookahead", "beam:N=12,k=4,depth=3", "salf:paper", "salf", "static", "dynatree", "auto",
 }
 
 func open(t *testing.T, method string) *draft.Maker {
