@@ -20,7 +20,8 @@ import (
 // are widened for them.
 
 // What a block of activations has in its second plane: −8, −16 and, of the first 16 k and of the others, −32 times the
-// sums of the even and of the odd pairs of integers, 16 bits each; and 16 times the sum of all.
+// sums of the even and of the odd pairs of integers, 16 bits each; and 16 times the sum of all. For dot products they are
+// of all integers, and the last two −128 times: weights of 6 bits are multiplied by four, as they lie, with 128 added.
 const (
 	bytesStart4 = q8Plane + 4*iota
 	bytesStart5
@@ -81,10 +82,23 @@ func (f *frame) octets(sums [][]reg.VecVirtual, w []reg.VecVirtual, word int, fi
 // starts sets sums to the word at a place of each row's activations.
 func (f *frame) starts(sums [][]reg.VecVirtual, at int) {
 	for r := range sums {
-		for _, v := range sums[r] {
-			f.VPBROADCASTD(f.arow(r, at), v)
+		f.VPBROADCASTD(f.arow(r, at), sums[r][0])
+		for _, v := range sums[r][1:] {
+			if f.wide() {
+				f.VMOVDQA32(sums[r][0], v)
+			} else {
+				f.VMOVDQA(sums[r][0], v)
+			}
 		}
 	}
+}
+
+// busy returns how many registers the loops of a kernel of n rows and two columns need.
+func (g *gen) busy(n int) int {
+	if g.dots {
+		return 2*n + 3
+	}
+	return 2*n + 4
 }
 
 // widened widens sums of 16 bits.
@@ -121,7 +135,7 @@ func (g *gen) q5Bytes(n int, minima bool) {
 	if minima {
 		name = "gemmQ5M"
 	}
-	f, first, block := g.q8FrameOf(name, bytesPlanes, n, minima, false, func() {})
+	f, first, block := g.q8FrameOf(name, bytesPlanes, n, minima, false, func(*frame) {})
 	for col := 0; col < 32/g.width; col += group {
 		sum := f.sums(n, group)
 		f.starts(sum, bytesStart5)
@@ -144,9 +158,7 @@ func (g *gen) q5Bytes(n int, minima bool) {
 				}
 			}
 		}
-		for j := range group {
-			f.q8(sum, j, col+j, minima)
-		}
+		f.q8(sum, col, 1, minima)
 	}
 	f.next(block)
 	f.end()
@@ -154,7 +166,7 @@ func (g *gen) q5Bytes(n int, minima bool) {
 
 // q4Bytes emits a kernel of integers of 4 bits.
 func (g *gen) q4Bytes(q *nibbles, n int) {
-	f, scales, end := g.q4Frame(q, bytesPlanes, n, false, func() {})
+	f, scales, end := g.q4Frame(q, bytesPlanes, n, false, func(f *frame) { f.hold(g.busy(n), "quant nibble") })
 	for j := range 16 / g.width {
 		sum := f.sums(n, 2) // outputs of the low bits, and of the high ones
 		if !q.minima {
@@ -168,22 +180,12 @@ func (g *gen) q4Bytes(q *nibbles, n int) {
 			g.VMOVDQU(operand.Mem{Base: f.b, Disp: q.ints() + q4Line*line + 4*g.width*j}, low)
 			g.VPSRLW(operand.Imm(4), low, high)
 			for _, v := range []reg.VecVirtual{low, high} {
-				g.VPAND(g.consts["quant nibble"], v, v)
+				g.VPAND(f.constant("quant nibble"), v, v)
 			}
 			f.octets(sum, []reg.VecVirtual{low, high}, line, q.minima && line == 0)
 		}
 		f.widened(sum)
-		for i := range 2 {
-			at := j + 16/g.width*i
-			d, m := f.q4Scales(q, at, scales)
-			for r := range sum {
-				v := sum[r][i]
-				g.VCVTDQ2PS(v, v)
-				g.VMULPS(d, v, v)
-				f.minimum(q, r, m, v)
-				f.add(r, at, v)
-			}
-		}
+		f.scale(sum, q.minima, q.plus, f.q4Columns(q, j, scales)...)
 	}
 	end()
 }
@@ -194,7 +196,7 @@ func (f *frame) q6Plain(half, group, at, i int) reg.VecVirtual {
 	if i < 3 {
 		f.VMOVDQU(f.q6Line(half, group, at, i), w)
 		f.VPSRLW(operand.Imm(2), w, w)
-		f.VPAND(f.consts["quant low six"], w, w)
+		f.VPAND(f.constant("quant low six"), w, w)
 	} else {
 		u := f.vec()
 		for j, name := range []string{"quant next", "quant last", "quant three"} {
@@ -206,20 +208,30 @@ func (f *frame) q6Plain(half, group, at, i int) reg.VecVirtual {
 			if j < 2 {
 				f.VPSLLD(operand.Imm(uint64(4-2*j)), to, to)
 			}
-			f.VPAND(f.consts[name], to, to)
+			f.VPAND(f.constant(name), to, to)
 			if j > 0 {
 				f.VPOR(u, w, w)
 			}
 		}
 	}
-	f.VPXOR(f.consts["quant flip"], w, w)
+	f.VPXOR(f.constant("quant flip"), w, w)
 	return w
 }
 
 // q6Bytes emits a kernel of q6k.
 func (g *gen) q6Bytes(n int) {
 	const group = 2
-	f, scales, end := g.q6Frame(bytesPlanes, n, false, func() {})
+	by := "" // of the scales
+	if g.dots {
+		by = "quant quarter"
+	}
+	f, scales, end := g.q6Frame(bytesPlanes, n, false, by, func(f *frame) {
+		if g.dots {
+			f.hold(g.busy(n), "quant top", "quant six", "quant two", "quant next", "quant last")
+		} else {
+			f.hold(g.busy(n), "quant flip", "quant low six", "quant next", "quant last", "quant three")
+		}
+	})
 	for half := range 2 {
 		for col := 0; col < 32/g.width; col += group {
 			sum := f.sums(n, group)
@@ -229,19 +241,17 @@ func (g *gen) q6Bytes(n int) {
 				w := make([]reg.VecVirtual, group)
 				for j := range w {
 					at := (col + j) * g.width
-					w[j] = f.q6Plain(half, at/16, at%16*4, i)
+					if g.dots {
+						w[j] = f.q6Weights(half, at/16, at%16*4, i, nil, nil)
+						g.VPXOR(f.constant("quant top"), w[j], w[j])
+					} else {
+						w[j] = f.q6Plain(half, at/16, at%16*4, i)
+					}
 				}
 				f.octets(sum, w, q6kLine/16*half+i, false)
 			}
 			f.widened(sum)
-			for j := range group {
-				d := f.q6Scales(scales, half, col+j, "")
-				for r := range sum {
-					g.VCVTDQ2PS(sum[r][j], sum[r][j])
-					g.VMULPS(d, sum[r][j], sum[r][j])
-					f.add(r, col+j, sum[r][j])
-				}
-			}
+			f.q6(sum, scales, half, col)
 		}
 	}
 	end()
@@ -282,8 +292,12 @@ func (g *gen) quantBytes(dst reg.Register, v []reg.VecVirtual, sum reg.VecVirtua
 		g.VPSUBW(t, zero.AsX(), t)
 		g.VMOVD(t, operand.Mem{Base: dst, Disp: at})
 	}
-	store(half[0], 5, bytesStart6)
-	store(half[1], 5, bytesStart6Rest)
+	by := 5
+	if g.dots {
+		by = 7
+	}
+	store(half[0], by, bytesStart6)
+	store(half[1], by, bytesStart6Rest)
 	if g.dots {
 		g.VPADDD(half[0], half[1], rest)
 		store(rest, 7, q8AStart)
@@ -299,7 +313,7 @@ func (g *gen) quantBytes(dst reg.Register, v []reg.VecVirtual, sum reg.VecVirtua
 // q8Dots emits a kernel of q8 or q8m with dot products of bytes: of weights plus 128.
 func (g *gen) q8Dots(n int, minima bool) {
 	const group = 2
-	f, first, block := g.q8Frame(bytesPlanes, n, minima, false, func() {})
+	f, first, block := g.q8Frame(bytesPlanes, n, minima, false, func(f *frame) { f.hold(g.busy(n), "quant top") })
 	for col := 0; col < 32/g.width; col += group {
 		sum := f.sums(n, group)
 		f.starts(sum, q8AStart)
@@ -309,13 +323,11 @@ func (g *gen) q8Dots(n int, minima bool) {
 			for j := range w {
 				w[j] = g.vec()
 				g.VMOVDQU(operand.Mem{Base: f.b, Disp: first + line*q8Line + 4*g.width*(col+j)}, w[j])
-				g.VPXOR(g.consts["quant top"], w[j], w[j])
+				g.VPXOR(f.constant("quant top"), w[j], w[j])
 			}
 			f.octets(sum, w, line, false)
 		}
-		for j := range group {
-			f.q8(sum, j, col+j, minima)
-		}
+		f.q8(sum, col, 1, minima)
 	}
 	f.next(block)
 	f.end()

@@ -45,41 +45,32 @@ func (q *nibbles) ints() int {
 // output j+16 in the high ones. Sums of products with the low ones, and with whole bytes, give those
 // of both outputs: sums [n][2] hold the former, t, and the latter, v. q4 emits what turns them into
 // the outputs' own and adds these, for the outputs of register j of the low ones, and of the high
-// ones. It is the rest of a block. If centred, t
-// is Σ a·(v&15) and v 128·Σ a too small; else both are as q4Starts begins them.
-func (f *frame) q4(q *nibbles, sums [][2]reg.VecVirtual, j int, scales reg.Register, centred bool) {
-	high := 16 / f.width // registers from an output to that of the high bits
-	for i := range 2 {
-		at := j + high*i
-		d, m := f.q4Scales(q, at, scales)
-		for r := range sums {
-			if i == 0 {
-				f.VPSUBD(sums[r][0], sums[r][1], sums[r][1])
-				f.VPSRAD(operand.Imm(4), sums[r][1], sums[r][1])
-			}
-			v := sums[r][i]
-			switch all := f.arow(r, q8ATimes8); {
-			case q.minima && centred && i == 1:
-				f.words(f.VPSUBD, f.VPSUBD_BCST, all, v)
-			case !q.minima && centred && i == 0:
-				f.words(f.VPADDD, f.VPADDD_BCST, all, v)
-			}
-			f.VCVTDQ2PS(v, v)
-			f.VMULPS(d, v, v)
-			f.minimum(q, r, m, v)
-			f.add(r, at, v)
+// ones. It is the rest of a block. If centred, t is Σ a·(v&15) and v 128·Σ a too small; else both are as q4Starts begins
+// them.
+func (f *frame) q4(q *nibbles, sums [][]reg.VecVirtual, j int, scales reg.Register, centred bool) {
+	cols := f.q4Columns(q, j, scales)
+	cols[0].sum = func(r int) {
+		t, v := sums[r][0], sums[r][1]
+		f.VPSUBD(t, v, v)
+		f.VPSRAD(operand.Imm(4), v, v)
+		if centred && !q.minima {
+			f.words(f.VPADDD, f.VPADDD_BCST, f.arow(r, q8ATimes8), t)
 		}
 	}
+	if centred && q.minima {
+		cols[1].sum = func(r int) { f.words(f.VPSUBD, f.VPSUBD_BCST, f.arow(r, q8ATimes8), sums[r][1]) }
+	}
+	f.scale(sums, q.minima, q.plus, cols...)
 }
 
-// minimum adds what minima m, nil: there are none, come to in row r.
-func (f *frame) minimum(q *nibbles, r int, m, v reg.VecVirtual) {
-	switch sum := f.arow(r, q8ASum); {
-	case q.plus:
-		f.words(f.VFMADD231PS, f.VFMADD231PS_BCST, sum, m, v)
-	case q.minima:
-		f.words(f.VFNMADD231PS, f.VFNMADD231PS_BCST, sum, m, v)
+// q4Columns returns the columns of the outputs of register j of the low bits, and of those of the high ones.
+func (f *frame) q4Columns(q *nibbles, j int, scales reg.Register) []column {
+	cols := make([]column, 2)
+	for i := range cols {
+		at := j + 16/f.width*i
+		cols[i].at, cols[i].scales = at, func() (d, m reg.VecVirtual) { return f.q4Scales(q, at, scales) }
 	}
+	return cols
 }
 
 // q4Scales returns the scales and, if there are some, the minima of the outputs from the at-th register on.
@@ -118,16 +109,15 @@ func (f *frame) sharedScales(scales reg.Register, at int, load func(s reg.VecVir
 
 // q4Starts returns what sums start from: zero if minima is set, and else what makes them those of
 // products with q−8, for whole bytes −136·Σ a at a place of a block of activations.
-func (f *frame) q4Starts(at int, minima bool) [][2]reg.VecVirtual {
-	sums := make([][2]reg.VecVirtual, f.n)
+func (f *frame) q4Starts(at int, minima bool) [][]reg.VecVirtual {
+	sums := f.sums(f.n, 2)
 	for r := range sums {
-		t, v := f.vec(), f.vec()
-		if sums[r] = [2]reg.VecVirtual{t, v}; minima {
-			f.zero(t, v)
+		if minima {
+			f.zero(sums[r]...)
 			continue
 		}
-		f.VPBROADCASTD(f.arow(r, q8ATimes8), t)
-		f.VPBROADCASTD(f.arow(r, at), v)
+		f.VPBROADCASTD(f.arow(r, q8ATimes8), sums[r][0])
+		f.VPBROADCASTD(f.arow(r, at), sums[r][1])
 	}
 	return sums
 }
@@ -148,14 +138,14 @@ func (g *gen) words(full, bcst func(...operand.Op), m operand.Mem, ops ...operan
 
 // q4Frame starts a kernel of a format up to the first line of a block. It returns where the block's first scales are, and
 // what ends the block.
-func (g *gen) q4Frame(q *nibbles, planes string, n int, keep bool, consts func()) (f *frame, scales reg.Register, end func()) {
+func (g *gen) q4Frame(q *nibbles, planes string, n int, keep bool, consts func(f *frame)) (f *frame, scales reg.Register, end func()) {
 	name := "gemm" + q.name + planes
 	if q.shared {
-		return g.superFrame(name, n, 2*q8Scales, q4kPart, keep, consts)
+		return g.superFrame(name, n, 2*q8Scales, q4kPart, keep, "", consts)
 	}
 	block := q.ints() + q4Ints
 	f = g.frame(name, n, block/64, keep)
-	consts()
+	consts(f)
 	g.Label("blocks")
 	f.pre.lines(q.ints() / 64)
 	return f, f.b, func() {
@@ -165,10 +155,10 @@ func (g *gen) q4Frame(q *nibbles, planes string, n int, keep bool, consts func()
 }
 
 // superFrame starts a kernel for blocks of first bytes and eight parts of 32 k, of part bytes each. Without AVX-512 it
-// widens the scales that the parts share once.
-func (g *gen) superFrame(name string, n, first, part int, keep bool, consts func()) (f *frame, scales reg.Register, end func()) {
+// widens the scales that the parts share once, times the constant called by unless that is empty.
+func (g *gen) superFrame(name string, n, first, part int, keep bool, by string, consts func(f *frame)) (f *frame, scales reg.Register, end func()) {
 	f = g.frame(name, n, part/64, keep)
-	consts()
+	consts(f)
 	at, parts := g.GP64(), g.GP64()
 	g.Label("blocks")
 	g.MOVQ(f.b, at)
@@ -182,6 +172,9 @@ func (g *gen) superFrame(name string, n, first, part int, keep bool, consts func
 		for i := 0; i < first; i += 2 * g.width {
 			v := g.vec()
 			g.VCVTPH2PS(operand.Mem{Base: at, Disp: i}, v)
+			if by != "" {
+				g.VMULPS(g.consts[by], v, v)
+			}
 			g.VMOVUPS(v, f.shared.Offset(2*i))
 		}
 	}
@@ -201,10 +194,10 @@ func (g *gen) superFrame(name string, n, first, part int, keep bool, consts func
 // plane's sums make up for as they do for q8.
 func (g *gen) q4VNNI(q *nibbles, n, planes int) {
 	var mask, bias reg.VecVirtual
-	f, scales, end := g.q4Frame(q, fmt.Sprintf("Planes%d", planes), n, 4*n+7 <= 32, func() {
+	f, scales, end := g.q4Frame(q, fmt.Sprintf("Planes%d", planes), n, 4*n+7 <= 32, func(*frame) {
 		mask, bias = g.word(0x0f0f0f0f), g.word(0x80808080)
 	})
-	var sums [][2]reg.VecVirtual
+	var sums [][]reg.VecVirtual
 	if planes == 1 {
 		sums = f.q4Starts(q4AStart, q.minima)
 	} else {
@@ -251,16 +244,18 @@ func (g *gen) q4VNNI(q *nibbles, n, planes int) {
 // q4Pairs emits the kernel of n rows for activations in pairs, as q8 does.
 func (g *gen) q4Pairs(q *nibbles, n int) {
 	var even, low reg.VecVirtual
-	f, scales, end := g.q4Frame(q, "", n, false, func() {
+	f, scales, end := g.q4Frame(q, "", n, false, func(f *frame) {
 		if g.wide() {
 			even, low = g.word(0x00ff00ff), g.word(0x000f000f)
+		} else {
+			f.hold(2*n+4, "quant low", "quant even")
 		}
 	})
 	and := func(name string, mask, v, to reg.VecVirtual) {
 		if g.wide() {
 			g.VPANDD(mask, v, to)
 		} else {
-			g.VPAND(g.consts[name], v, to)
+			g.VPAND(f.constant(name), v, to)
 		}
 	}
 	for j := range 16 / g.width {

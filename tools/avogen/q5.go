@@ -31,6 +31,8 @@ func (g *gen) q50(planes string, n int, keep bool) *fifths {
 		t := g.GP32()
 		g.MOVL(operand.U32(0xffff0000), t)
 		g.KMOVD(t, f.upper)
+	} else {
+		f.hold(2*n+6, "quant nibble", "quant sixteen")
 	}
 	g.Label("blocks")
 	f.pre.lines(q8Scales / 64)
@@ -82,11 +84,11 @@ func (f *fifths) weights(line, j int) [2]reg.VecVirtual {
 	f.VMOVDQU(at, w[0])
 	f.VPSRLW(operand.Imm(4), w[0], w[1])
 	for side, v := range w {
-		f.VPAND(f.consts["quant nibble"], v, v)
+		f.VPAND(f.constant("quant nibble"), v, v)
 		t := f.vec()
 		f.VMOVDQU(fifth, t)
 		u := shifted(t, side)
-		f.VPANDN(f.consts["quant sixteen"], u, u)
+		f.VPANDN(f.constant("quant sixteen"), u, u)
 		f.VPOR(u, v, v)
 	}
 	return w
@@ -105,9 +107,7 @@ func (f *fifths) finish(sums [][]reg.VecVirtual, j int, centred bool) {
 			}
 		}
 	}
-	for i := range 2 {
-		f.q8(sums, i, j+16/f.width*i, false)
-	}
+	f.q8(sums, j, 16/f.width, false)
 }
 
 // q50Bytes emits the kernel of n rows for activations of one plane of bytes without VNNI.

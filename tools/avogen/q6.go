@@ -49,7 +49,7 @@ func (f *frame) q6Weights(half, group, at, i int, high, bias reg.VecVirtual) reg
 		}
 	case i < 3:
 		f.VMOVDQU(line(i), w)
-		f.VPAND(f.consts["quant six"], w, w)
+		f.VPAND(f.constant("quant six"), w, w)
 	default:
 		u := f.vec()
 		for j, name := range []string{"quant two", "quant next", "quant last"} {
@@ -59,7 +59,7 @@ func (f *frame) q6Weights(half, group, at, i int, high, bias reg.VecVirtual) reg
 			}
 			f.VMOVDQU(line(j), to)
 			f.VPSLLD(operand.Imm(uint64(6-2*j)), to, to)
-			f.VPAND(f.consts[name], to, to)
+			f.VPAND(f.constant(name), to, to)
 			if j > 0 {
 				f.VPOR(u, w, w)
 			}
@@ -68,21 +68,28 @@ func (f *frame) q6Weights(half, group, at, i int, high, bias reg.VecVirtual) reg
 	return w
 }
 
-// q6Scales returns the scales of a half, times the constant called by unless that is empty, of the outputs from the
-// j-th register on.
-func (f *frame) q6Scales(scales reg.Register, half, j int, by string) reg.VecVirtual {
-	d := f.sharedScales(scales, f.width*j, func(s reg.VecVirtual) {
-		f.VPMOVSXBD(operand.Mem{Base: f.b, Disp: q6kShare*half + f.width*j}, s)
-	})
-	if by != "" {
-		f.op3(f.VMULPS, f.VMULPS_BCST, f.consts[by], d, d)
+// q6 turns the sums of a half into outputs, of the registers from the at-th on, and adds these. With AVX-512 they are sums
+// of weights times four; without it, the scales that a block shares make up for that.
+func (f *frame) q6(sums [][]reg.VecVirtual, scales reg.Register, half, at int) {
+	cols := make([]column, len(sums[0]))
+	for j := range cols {
+		at := at + j
+		cols[j].at, cols[j].scales = at, func() (d, m reg.VecVirtual) {
+			d = f.sharedScales(scales, f.width*at, func(s reg.VecVirtual) {
+				f.VPMOVSXBD(operand.Mem{Base: f.b, Disp: q6kShare*half + f.width*at}, s)
+			})
+			if f.wide() {
+				f.VMULPS_BCST(f.consts["quant quarter"], d, d)
+			}
+			return d, nil
+		}
 	}
-	return d
+	f.scale(sums, false, false, cols...)
 }
 
 // q6Frame starts a kernel of q6k, as q4Frame does.
-func (g *gen) q6Frame(planes string, n int, keep bool, consts func()) (f *frame, scales reg.Register, end func()) {
-	return g.superFrame("gemmQ6K"+planes, n, q8Scales, q6kPart, keep, consts)
+func (g *gen) q6Frame(planes string, n int, keep bool, by string, consts func(f *frame)) (f *frame, scales reg.Register, end func()) {
+	return g.superFrame("gemmQ6K"+planes, n, q8Scales, q6kPart, keep, by, consts)
 }
 
 // q6VNNI emits the kernel of n rows of one or two planes of bytes. Of one plane, the activations are signed
@@ -91,7 +98,7 @@ func (g *gen) q6Frame(planes string, n int, keep bool, consts func()) (f *frame,
 func (g *gen) q6VNNI(n, planes int) {
 	const cols = 2
 	var high, bias, zero reg.VecVirtual
-	f, scales, end := g.q6Frame(fmt.Sprintf("Planes%d", planes), n, 4*n+14 <= 32, func() {
+	f, scales, end := g.q6Frame(fmt.Sprintf("Planes%d", planes), n, 4*n+14 <= 32, "", func(*frame) {
 		high, bias, zero = g.word(0xfcfcfcfc), g.word(0x80808080), g.vec()
 		if planes == 2 {
 			g.zero(zero)
@@ -99,20 +106,15 @@ func (g *gen) q6VNNI(n, planes int) {
 	})
 	for half := range 2 {
 		var w [cols][4]reg.VecVirtual
-		sums := make([][cols]reg.VecVirtual, n)
-		for r := range sums {
-			for j := range cols {
-				sums[r][j] = g.vec()
-			}
+		sums := f.sums(n, cols)
+		if planes == 1 {
+			f.starts(sums, q6AStart+4*half)
 		}
 		for j := range cols {
 			if planes == 1 {
 				for i := range w[j] {
 					f.pre.lines(min(1, 3-i))
 					w[j][i] = f.q6Weights(half, j, 0, i, high, bias)
-				}
-				for r := range sums {
-					g.VPBROADCASTD(f.arow(r, q6AStart+4*half), sums[r][j])
 				}
 				continue
 			}
@@ -154,56 +156,63 @@ func (g *gen) q6VNNI(n, planes int) {
 				}
 			}
 		}
-		for j := range cols {
-			d := f.q6Scales(scales, half, j, "quant quarter")
-			for r := range sums {
-				v := sums[r][j]
-				g.VCVTDQ2PS(v, v)
-				g.VMULPS(d, v, v)
-				f.add(r, j, v)
-			}
-		}
+		f.q6(sums, scales, half, 0)
 	}
 	end()
 }
 
-// q6Pairs emits the kernel of n rows for activations in pairs, as q8 does.
+// q6Pairs emits the kernel of n rows for activations in pairs, as q8 does. Two columns share what is read of the
+// activations; the largest kernel without AVX-512 has no registers to keep two columns of weights for their other half,
+// and takes most of them apart once more.
 func (g *gen) q6Pairs(n int) {
 	var high reg.VecVirtual
-	f, scales, end := g.q6Frame("", n, false, func() {
+	again := !g.wide() && n == 6
+	group := 2 // registers of a row at once
+	if !g.wide() && n < 3 {
+		group = 4
+	}
+	f, scales, end := g.q6Frame("", n, false, "quant quarter", func(f *frame) {
 		if g.wide() {
 			high = g.word(0xfcfcfcfc)
+			return
 		}
+		busy := n*group + 5
+		if again {
+			busy -= 2
+		}
+		if !g.dots {
+			busy++
+		}
+		f.hold(busy, "quant six", "quant two", "quant next", "quant last")
 	})
-	group := 32 / g.width // registers of a row at once
-	if !g.wide() && n > 3 {
-		group = 2
-	}
 	sum := f.sums(n, group)
 	for half := range 2 {
 		for col := 0; col < 32/g.width; col += group {
 			for i := range 4 {
 				f.pre.lines(min(1, 3-i) * group * g.width / 16)
-				var w reg.VecVirtual
-				g.pairs(sum, 1, func(j, odd int) reg.VecVirtual {
-					to := w
+				at, twice := 2, again && i < 3
+				if again && i == 3 {
+					at = 1
+				}
+				w := make([]reg.VecVirtual, group)
+				g.pairs(sum, at, func(j, odd int) reg.VecVirtual {
+					to := w[j]
+					if odd == 0 || twice {
+						o := (col + j) * g.width // output
+						w[j] = f.q6Weights(half, o/16, o%16*4, i, high, nil)
+						to = w[j]
+					}
 					if odd == 0 {
-						at := (col + j) * g.width // output
-						w, to = f.q6Weights(half, at/16, at%16*4, i, high, nil), g.vec()
-						g.VPSLLW(operand.Imm(8), w, to)
+						if !twice {
+							to = g.vec()
+						}
+						g.VPSLLW(operand.Imm(8), w[j], to)
 					}
 					g.VPSRAW(operand.Imm(8), to, to)
 					return to
 				}, f.arow, 4*half+i, i == 0)
 			}
-			for j := range group {
-				d := f.q6Scales(scales, half, col+j, "quant quarter")
-				for r := range sum {
-					g.VCVTDQ2PS(sum[r][j], sum[r][j])
-					g.VMULPS(d, sum[r][j], sum[r][j])
-					f.add(r, col+j, sum[r][j])
-				}
-			}
+			f.q6(sum, scales, half, col)
 		}
 	}
 	end()

@@ -84,6 +84,7 @@ type frame struct {
 	bases      []reg.GPVirtual
 	outputs    [][2]reg.VecVirtual
 	shared     operand.Mem // scales that the parts of a block share, as float32
+	held       map[string]reg.VecVirtual
 }
 
 // frame starts the kernel of n rows for blocks of so many lines.
@@ -146,24 +147,6 @@ func (f *frame) each(do func(m operand.Mem, v reg.VecVirtual)) {
 	}
 }
 
-// add adds sums, which it spoils, times the scale of row r's activations to the registers of its
-// outputs from j on.
-func (f *frame) add(r, j int, sums ...reg.VecVirtual) {
-	if f.outputs != nil {
-		for i, v := range sums {
-			f.VFMADD231PS_BCST(f.arow(r, q8AScale), v, f.outputs[r][j+i])
-		}
-		return
-	}
-	s := f.vec()
-	f.VBROADCASTSS(f.arow(r, q8AScale), s)
-	for i, v := range sums {
-		o := f.crow(r, 4*f.width*(j+i))
-		f.VFMADD213PS(o, s, v)
-		f.VMOVUPS(v, o)
-	}
-}
-
 // next moves to the next block.
 func (f *frame) next(step int) {
 	f.pre.next()
@@ -201,7 +184,7 @@ func (g *gen) q8(n int, minima, bytes bool) {
 	if bytes {
 		planes = bytesPlanes
 	}
-	f, first, block := g.q8Frame(planes, n, minima, false, func() {})
+	f, first, block := g.q8Frame(planes, n, minima, false, func(*frame) {})
 	acts := f.arow
 	if bytes {
 		acts = f.bytesInPairs()
@@ -234,9 +217,7 @@ func (g *gen) q8(n int, minima, bytes bool) {
 				return w
 			}, acts, line, line == 0)
 		}
-		for j := range group {
-			f.q8(sum, j, col+j, minima)
-		}
+		f.q8(sum, col, 1, minima)
 	}
 	f.next(block)
 	f.end()
@@ -244,7 +225,7 @@ func (g *gen) q8(n int, minima, bytes bool) {
 
 // q8Frame starts a kernel of q8, or of q8m if minima is set, up to the first line of a block; consts loads constants. It
 // returns the bytes of a block before its integers, and all of its bytes.
-func (g *gen) q8Frame(planes string, n int, minima, keep bool, consts func()) (f *frame, first, block int) {
+func (g *gen) q8Frame(planes string, n int, minima, keep bool, consts func(f *frame)) (f *frame, first, block int) {
 	name := "gemmQ8"
 	if minima {
 		name = "gemmQ8M"
@@ -253,36 +234,37 @@ func (g *gen) q8Frame(planes string, n int, minima, keep bool, consts func()) (f
 }
 
 // q8FrameOf is q8Frame for kernels of another name.
-func (g *gen) q8FrameOf(name, planes string, n int, minima, keep bool, consts func()) (f *frame, first, block int) {
+func (g *gen) q8FrameOf(name, planes string, n int, minima, keep bool, consts func(f *frame)) (f *frame, first, block int) {
 	first, block = q8Scales, q8Block
 	if minima {
 		first, block = 2*q8mMins, q8mBlock
 	}
 	f = g.frame(name+planes, n, block/64, keep)
-	consts()
+	consts(f)
 	g.Label("blocks")
 	f.pre.lines(first / 64)
 	return f, first, block
 }
 
-// q8 turns the integers' sums that registers j of each row hold into outputs, those of register at of a row, and adds them.
-func (f *frame) q8(sum [][]reg.VecVirtual, j, at int, minima bool) {
-	d, m := f.vec(), f.vec()
-	if minima {
-		f.VMOVUPS(operand.Mem{Base: f.b, Disp: 4 * f.width * at}, d)
-		f.VMOVUPS(operand.Mem{Base: f.b, Disp: q8mMins + 4*f.width*at}, m)
-	} else {
-		f.VCVTPH2PS(operand.Mem{Base: f.b, Disp: 2 * f.width * at}, d)
-	}
-	for r := range sum {
-		v := sum[r][j]
-		f.VCVTDQ2PS(v, v)
-		f.VMULPS(d, v, v)
-		if minima {
-			f.words(f.VFNMADD231PS, f.VFNMADD231PS_BCST, f.arow(r, q8ASum), m, v)
+// q8 turns the integers' sums of each row into outputs and adds these, to every step-th register of outputs from the
+// at-th on.
+func (f *frame) q8(sums [][]reg.VecVirtual, at, step int, minima bool) {
+	cols := make([]column, len(sums[0]))
+	for j := range cols {
+		at := at + step*j
+		cols[j].at, cols[j].scales = at, func() (d, m reg.VecVirtual) {
+			d = f.vec()
+			if !minima {
+				f.VCVTPH2PS(operand.Mem{Base: f.b, Disp: 2 * f.width * at}, d)
+				return d, nil
+			}
+			m = f.vec()
+			f.VMOVUPS(operand.Mem{Base: f.b, Disp: 4 * f.width * at}, d)
+			f.VMOVUPS(operand.Mem{Base: f.b, Disp: q8mMins + 4*f.width*at}, m)
+			return d, m
 		}
-		f.add(r, at, v)
 	}
+	f.scale(sums, minima, false, cols...)
 }
 
 // sums returns registers [n][group].

@@ -15,13 +15,9 @@ import (
 func (g *gen) q8VNNI(n, planes int, minima bool) {
 	const cols = 2
 	var bias reg.VecVirtual
-	f, first, block := g.q8Frame(fmt.Sprintf("Planes%d", planes), n, minima, 2*cols*n+cols+2 <= 32, func() { bias = g.word(0x80808080) })
+	f, first, block := g.q8Frame(fmt.Sprintf("Planes%d", planes), n, minima, 2*cols*n+cols+2 <= 32, func(*frame) { bias = g.word(0x80808080) })
 	sum := f.sums(n, cols)
-	for r := range sum {
-		for _, v := range sum[r] {
-			g.VPBROADCASTD(f.arow(r, q8AStart), v)
-		}
-	}
+	f.starts(sum, q8AStart)
 	for p := range planes {
 		for line := range q8Lines {
 			at := func(j int) operand.Mem {
@@ -58,9 +54,7 @@ func (g *gen) q8VNNI(n, planes int, minima bool) {
 			}
 		}
 	}
-	for j := range cols {
-		f.q8(sum, j, j, minima)
-	}
+	f.q8(sum, 0, 1, minima)
 	f.next(block)
 	f.end()
 }
