@@ -28,6 +28,7 @@ type Format struct {
 	spec.Line        // without parameters
 	Reader    string // the program that loads it, for messages
 
+	own      bool // it takes from the target what a head's files lack
 	tokenMap bool // it reads a draft vocabulary from TokenMapFile
 	problems func(d *Draft, c *ExportConfig) []Problem
 	// serve is a command that serves a head in DIR for TARGET, drafting TOKENS tokens with METHOD.
@@ -46,7 +47,7 @@ type Format struct {
 // Formats returns the export formats, in the order of the help text. A new one takes a
 // function in its own file and a line here.
 func Formats() []Format {
-	return []Format{eagle(), sglang(), vllm(), speculators(), ggufFile(), blockFile()}
+	return []Format{eagle(), sglang(), vllm(), speculators(), ggufFile(), blockFile(), talf()}
 }
 
 // findFormat returns the format with the given name.
@@ -188,6 +189,9 @@ func (d *Draft) Export(ctx context.Context, out string, c ExportConfig) (*Export
 	if len(bad) > 0 && !c.Force {
 		return nil, fmt.Errorf("export %s as %s: %w", d.Dir, f.Name, errors.Join(bad...))
 	}
+	if f.own {
+		c.LMHead = nil
+	}
 	ts, err := d.typed(ctx, &c)
 	if err != nil {
 		return nil, fmt.Errorf("export %s: %w", d.Dir, err)
@@ -264,7 +268,7 @@ func (d *Draft) arranged(f Format, c *ExportConfig, ts []safetensors.Tensor) (co
 		return f.block(d, c, conf, ts)
 	}
 	if !d.Spec.Eagle3.On {
-		delete(conf, "draft_vocab_size") // every reader would take the head for an EAGLE-3 head
+		delete(conf, "draft_vocab_size") // every other reader would take the head for an EAGLE-3 head
 		conf, ts = f.eagle(d, c, conf, ts)
 		return conf, ts, nil
 	}

@@ -81,6 +81,45 @@ func TestAnExportedHeadDecodesAsBefore(t *testing.T) {
 	}
 }
 
+// A head to give away has no embedding of its own, and drafts as before.
+func TestAHeadIsGivenAwayWithoutItsEmbedding(t *testing.T) {
+	if testing.Short() {
+		t.Skip("trains a head")
+	}
+	w := talftest.NewWorld(t)
+	dir := t.TempDir()
+	labels, head, out := filepath.Join(dir, "labels"), filepath.Join(dir, "head"), filepath.Join(dir, "out")
+	talftest.OK(t, "", w.Preprocess(labels)...)
+	talftest.OK(t, "", "train", "--model", w.Model, "--data", labels, "--draft-vocab", "200", "--loss", "eagle", "--rows", "128", "--warmup", "1", "--eval-seqs", "4", "--held-out", "0.2", "--steps", "2", "--out", head)
+	said := talftest.OK(t, "", "export", "--head", head, "--format", "talf", "--out", out)
+	if !strings.Contains(said, "give the model to leave it out") {
+		t.Errorf("without the model, export says %q", said)
+	}
+	whole := openTensors(t, filepath.Join(out, "model.safetensors"))
+	out += "-small"
+	talftest.OK(t, "", "export", "--head", head, "--format", "talf", "--model", w.Model, "--out", out)
+	small := openTensors(t, filepath.Join(out, "model.safetensors"))
+	if _, err := whole.Get("embed_tokens.weight"); err != nil {
+		t.Error(err)
+	}
+	if _, err := small.Get("embed_tokens.weight"); err == nil {
+		t.Error("the embedding is given away, too")
+	}
+	var bits []string
+	for _, h := range []string{head, out} {
+		scores := filepath.Join(t.TempDir(), "s.safetensors")
+		talftest.OK(t, `{"ids":[1,5,9,33,2,7,40,11]}`, "score", "--model", w.Model, "--head", h, "--out", scores)
+		x, err := openTensors(t, scores).Get("0.head_logits")
+		if err != nil {
+			t.Fatal(err)
+		}
+		bits = append(bits, string(x.Data))
+	}
+	if bits[0] != bits[1] {
+		t.Error("other logits than before")
+	}
+}
+
 func TestExportAndImportRefuseWhatCannotBe(t *testing.T) {
 	model := talftest.TinyModel(t, talftest.TinyConfig(), 1)
 	head := talftest.TinyHead(t, model, 2)
