@@ -167,7 +167,7 @@ func TestServersGetTheBlockHeadsThatTheyRead(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			card, err := os.ReadFile(filepath.Join(out, CardFile))
+			card, err := os.ReadFile(filepath.Join(out, cardFile))
 			method := "dflash"
 			if d.Spec.Block.Shift {
 				method = "dspark"
@@ -180,7 +180,7 @@ func TestServersGetTheBlockHeadsThatTheyRead(t *testing.T) {
 				t.Errorf("%v: %q is not in\n%s", err, serve, card)
 			}
 			if x.format == "gguf" {
-				if want := []string{CardFile, "dflash-F32.gguf"}; !slices.Equal(r.Files, want) {
+				if want := []string{cardFile, "dflash-F32.gguf"}; !slices.Equal(r.Files, want) {
 					t.Errorf("wrote %v, want %v", r.Files, want)
 				}
 				return

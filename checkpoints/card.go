@@ -8,8 +8,8 @@ import (
 	"talf/model/arch"
 )
 
-// CardFile is the model card of an exported head, as Hugging Face's hub shows it.
-const CardFile = "README.md"
+// cardFile is the model card of an exported head, as Hugging Face's hub shows it.
+const cardFile = "README.md"
 
 // card returns the head's model card in Markdown: what it drafts for, how it was made as far
 // as its checkpoint says, what readers should know, and how to serve it.

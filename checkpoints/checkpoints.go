@@ -43,7 +43,7 @@ const Schema = 2
 const (
 	ConfigFile    = "config.json"
 	WeightsFile   = "model.safetensors"
-	OptimizerFile = "optimizer.safetensors"
+	optimizerFile = "optimizer.safetensors"
 	StateFile     = "trainer.json"
 	ManifestFile  = "manifest.json"
 )
@@ -182,7 +182,7 @@ func (s *Store) save(c *Checkpoint, dir string) (err error) {
 		return err
 	}
 	if c.State != nil {
-		if err := put(OptimizerFile, tensors(c.Optimizer)); err != nil {
+		if err := put(optimizerFile, tensors(c.Optimizer)); err != nil {
 			return err
 		}
 		if err := put(StateFile, raw(c.State)); err != nil {
@@ -313,7 +313,7 @@ func ReadManifest(dir string) (*Manifest, error) {
 	} else if err != nil {
 		return nil, fmt.Errorf("read checkpoint: %w", err)
 	}
-	m, err := ParseManifest(b)
+	m, err := parseManifest(b)
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", path, err)
 	}
@@ -323,8 +323,8 @@ func ReadManifest(dir string) (*Manifest, error) {
 // errLater says that a manifest has a schema of a later release.
 var errLater = errors.New("a later release wrote it")
 
-// ParseManifest decodes a manifest and reports the first invalid field.
-func ParseManifest(b []byte) (*Manifest, error) {
+// parseManifest decodes a manifest and reports the first invalid field.
+func parseManifest(b []byte) (*Manifest, error) {
 	// A later schema may have other fields.
 	var v struct {
 		Format string `json:"format"`
@@ -443,7 +443,7 @@ func Open(ctx context.Context, dir string) (*State, error) {
 	if s.Weights, err = safetensors.Open(filepath.Join(dir, WeightsFile)); err != nil {
 		return nil, err
 	}
-	if s.Optimizer, err = safetensors.Open(filepath.Join(dir, OptimizerFile)); err != nil {
+	if s.Optimizer, err = safetensors.Open(filepath.Join(dir, optimizerFile)); err != nil {
 		return nil, errors.Join(err, s.Weights.Close())
 	}
 	return s, nil

@@ -221,7 +221,7 @@ func TestDamageIsReportedWithFileAndExpectation(t *testing.T) {
 		damage           func(b []byte) []byte
 	}{
 		{"truncated weights", WeightsFile, "bytes, want", func(b []byte) []byte { return b[:len(b)-3] }},
-		{"a flipped bit", OptimizerFile, "corrupt", func(b []byte) []byte { b[len(b)-1] ^= 4; return b }},
+		{"a flipped bit", optimizerFile, "corrupt", func(b []byte) []byte { b[len(b)-1] ^= 4; return b }},
 		{"an empty manifest", ManifestFile, "want a JSON object", func([]byte) []byte { return nil }},
 		{"half a manifest", ManifestFile, "want a JSON object", func(b []byte) []byte { return b[:len(b)/2] }},
 		{"a newer format", ManifestFile, "schema: version 9, want 2", func(b []byte) []byte {
@@ -291,7 +291,7 @@ func FuzzParseManifest(f *testing.F) {
 	f.Add([]byte(`{"format":"talf-checkpoint","schema":2,"kind":"lm","hidden":1,"vocab":1,"files":{"config.json":{"bytes":1,"sha256":"00"},"model.safetensors":{}}}`))
 	f.Add([]byte(`[]`))
 	f.Fuzz(func(t *testing.T, b []byte) {
-		m, err := ParseManifest(b)
+		m, err := parseManifest(b)
 		if err != nil {
 			return
 		}

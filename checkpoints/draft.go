@@ -26,7 +26,7 @@ import (
 
 // The weights file that EAGLE's own loader looks for first, and the layouts of draft heads.
 const (
-	TorchFile         = "pytorch_model.bin"
+	torchFile         = "pytorch_model.bin"
 	LayoutEAGLE       = "eagle"       // EAGLE's names, also used by talf, SGLang and vLLM
 	LayoutSpeculators = "speculators" // the speculators library's
 	LayoutGGUF        = "GGUF"        // a file of llama.cpp's
@@ -148,9 +148,9 @@ func kindOf(dir string) kind {
 	}
 	of := d.config.string("speculators_model_type")
 	switch {
-	case of == "eagle3", d.looksLikeEagle3(), of == "" && !inTensors && has(TorchFile) && len(d.config["draft_vocab_size"]) > 0:
+	case of == "eagle3", d.looksLikeEagle3(), of == "" && !inTensors && has(torchFile) && len(d.config["draft_vocab_size"]) > 0:
 		return checked // EAGLE's own torch files do not say so, but have such a key
-	case of != "", !inTensors && has(TorchFile), has(TokenMapFile):
+	case of != "", !inTensors && has(torchFile), has(tokenMapFile):
 		return imported
 	}
 	return ours
@@ -211,7 +211,7 @@ func (d *Draft) open() error {
 		_, err := os.Stat(filepath.Join(d.Dir, name))
 		return err == nil
 	}
-	bin := filepath.Join(d.Dir, TorchFile)
+	bin := filepath.Join(d.Dir, torchFile)
 	switch {
 	case has(WeightsFile), has(WeightsFile + ".index.json"), gguf.Is(d.Dir):
 		set, err := safetensors.OpenDir(d.Dir)
@@ -231,21 +231,21 @@ func (d *Draft) open() error {
 			}
 			d.Tensors = append(d.Tensors, t)
 		}
-		if has(TorchFile) {
-			d.note("%s was read, although EAGLE's own loader prefers the %s next to it", WeightsFile, TorchFile)
+		if has(torchFile) {
+			d.note("%s was read, although EAGLE's own loader prefers the %s next to it", WeightsFile, torchFile)
 		}
 		return nil
-	case has(TorchFile):
+	case has(torchFile):
 		ts, err := torchfile.Read(bin)
 		if err != nil {
 			return err
 		}
-		d.File, d.Tensors = TorchFile, ts
+		d.File, d.Tensors = torchFile, ts
 		return nil
-	case has(TorchFile + ".index.json"):
-		return fmt.Errorf("%s is split into several files, want a single %s or safetensors", bin, TorchFile)
+	case has(torchFile + ".index.json"):
+		return fmt.Errorf("%s is split into several files, want a single %s or safetensors", bin, torchFile)
 	}
-	return fmt.Errorf("%s: neither %s nor %s", d.Dir, WeightsFile, TorchFile)
+	return fmt.Errorf("%s: neither %s nor %s", d.Dir, WeightsFile, torchFile)
 }
 
 // rename gives every tensor a new name; a tensor with the new name "" is dropped.

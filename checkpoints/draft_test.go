@@ -435,10 +435,10 @@ func TestAHostilePickleIsRefused(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := errors.Join(os.Remove(filepath.Join(dir, WeightsFile)), os.WriteFile(filepath.Join(dir, TorchFile), b, 0o666)); err != nil {
+	if err := errors.Join(os.Remove(filepath.Join(dir, WeightsFile)), os.WriteFile(filepath.Join(dir, torchFile), b, 0o666)); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := OpenDraft(dir); err == nil || !strings.Contains(err.Error(), "refused") || !strings.Contains(err.Error(), TorchFile) {
+	if _, err := OpenDraft(dir); err == nil || !strings.Contains(err.Error(), "refused") || !strings.Contains(err.Error(), torchFile) {
 		t.Errorf("got %v", err)
 	}
 	if _, err := LoadHead(dir, m, head.Default()); !errors.Is(err, ErrForeign) {
@@ -594,10 +594,10 @@ func TestTorchFilesHaveTheSameTensors(t *testing.T) {
 	c := DefaultExport()
 	c.Torch, c.DType = true, "BF16"
 	out, r := export(t, d, c)
-	if !slices.Equal(r.Files, []string{WeightsFile, TorchFile, CardFile, ConfigFile}) {
+	if !slices.Equal(r.Files, []string{WeightsFile, torchFile, cardFile, ConfigFile}) {
 		t.Errorf("files %v", r.Files)
 	}
-	ts, err := torchfile.Read(filepath.Join(out, TorchFile))
+	ts, err := torchfile.Read(filepath.Join(out, torchFile))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -18,9 +18,9 @@ import (
 	"talf/model/safetensors"
 )
 
-// TokenMapFile is the file with the draft vocabulary of a head exported for SGLang: the
+// tokenMapFile is the file with the draft vocabulary of a head exported for SGLang: the
 // target's ids as a list written by torch.save, for --speculative-token-map.
-const TokenMapFile = "token_map.pt"
+const tokenMapFile = "token_map.pt"
 
 // ReadDraftVocab reads a draft vocabulary for a target of vocab tokens and returns its
 // ids in ascending order. Path is a head's directory or a directory of checkpoints, a
@@ -73,8 +73,8 @@ func headVocab(dir string, vocab int) (ids []int32, tokenizer string, err error)
 	if m != nil {
 		tokenizer = m.Tokenizer
 	}
-	if _, err := os.Stat(filepath.Join(dir, TokenMapFile)); err == nil {
-		ids, err = readTokenMap(filepath.Join(dir, TokenMapFile), vocab)
+	if _, err := os.Stat(filepath.Join(dir, tokenMapFile)); err == nil {
+		ids, err = readTokenMap(filepath.Join(dir, tokenMapFile), vocab)
 		return ids, tokenizer, err
 	}
 	set, err := safetensors.OpenDir(dir)
@@ -160,10 +160,10 @@ func (d *Draft) readVocab() error {
 		}
 	}
 	ids, err := draftvocab.Read(safetensors.Of(d.Dir, of...), d.Spec.DraftVocab, d.Spec.Vocab)
-	path := filepath.Join(d.Dir, TokenMapFile)
+	path := filepath.Join(d.Dir, tokenMapFile)
 	if _, e := os.Stat(path); e == nil && len(of) == 0 && !d.Spec.Eagle3.On && !d.Spec.Block.On {
 		ids, err = readTokenMap(path, d.Spec.Vocab)
-		d.note("the draft vocabulary is that of %s", TokenMapFile)
+		d.note("the draft vocabulary is that of %s", tokenMapFile)
 	} else if e != nil && !errors.Is(e, fs.ErrNotExist) && d.Layout != LayoutGGUF {
 		return fmt.Errorf("draft vocabulary: %w", e)
 	}

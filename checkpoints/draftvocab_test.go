@@ -43,8 +43,8 @@ func TestADraftVocabularyIsExported(t *testing.T) {
 	for _, torch := range []bool{false, true} {
 		c.Torch = torch
 		out, r := export(t, d, c)
-		if !slices.Contains(r.Files, TokenMapFile) {
-			t.Errorf("files %v, want %s among them", r.Files, TokenMapFile)
+		if !slices.Contains(r.Files, tokenMapFile) {
+			t.Errorf("files %v, want %s among them", r.Files, tokenMapFile)
 		}
 		if torch {
 			if err := os.Remove(filepath.Join(out, WeightsFile)); err != nil {
@@ -94,7 +94,7 @@ func TestADraftVocabularyIsExported(t *testing.T) {
 		}
 		c.Force = true
 		out, r := export(t, d, c)
-		if slices.Contains(r.Files, TokenMapFile) {
+		if slices.Contains(r.Files, tokenMapFile) {
 			t.Errorf("%s: a token map, which it does not read", f)
 		}
 		if back := openDraft(t, out); back.Vocab != nil {
@@ -117,7 +117,7 @@ func TestDraftVocabulariesAreReadFromFiles(t *testing.T) {
 		return path
 	}
 	for _, path := range []string{
-		dir, filepath.Join(dir, WeightsFile), out, filepath.Join(out, TokenMapFile),
+		dir, filepath.Join(dir, WeightsFile), out, filepath.Join(out, tokenMapFile),
 		file("ids.txt", "96 0\n3 2 40\n\t41\n"), file("ids.json", " [96, 41, 40, 3, 2, 0]\n"),
 	} {
 		if ids, _, err := ReadDraftVocab(path, 97); err != nil || !slices.Equal(ids, someTokens) {

@@ -263,7 +263,7 @@ func TestExportsHaveAModelCard(t *testing.T) {
 		c := DefaultExport()
 		c.Format, c.TargetName, c.DraftTokens = "vllm", name, 4
 		out, r := export(t, d, c)
-		raw, err := os.ReadFile(filepath.Join(out, CardFile))
+		raw, err := os.ReadFile(filepath.Join(out, cardFile))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -276,7 +276,7 @@ func TestExportsHaveAModelCard(t *testing.T) {
 				t.Errorf("target %q: %q is not in\n%s", name, part, card)
 			}
 		}
-		if strings.Contains(card, "\n# a") || !slices.Contains(r.Files, CardFile) {
+		if strings.Contains(card, "\n# a") || !slices.Contains(r.Files, cardFile) {
 			t.Errorf("target %q, files %v:\n%s", name, r.Files, card)
 		}
 	}
@@ -304,7 +304,7 @@ func TestExportsHaveAModelCard(t *testing.T) {
 	c := DefaultExport()
 	c.Format = "sglang"
 	out, _ := export(t, trained, c)
-	raw, err := os.ReadFile(filepath.Join(out, CardFile))
+	raw, err := os.ReadFile(filepath.Join(out, cardFile))
 	if err != nil || !strings.Contains(string(raw), "talf, 7 steps, loss `talf:depth=2`") || !strings.Contains(string(raw), "--speculative-algorithm EAGLE ") {
 		t.Errorf("%v\n%s", err, raw)
 	}
@@ -332,7 +332,7 @@ func TestEaglesOwnEagle3FilesLoad(t *testing.T) {
 	conf := config(t, from)
 	conf["architectures"] = []string{"LlamaForCausalLM"}
 	putConfig(t, dir, conf)
-	w, err := os.Create(filepath.Join(dir, TorchFile))
+	w, err := os.Create(filepath.Join(dir, torchFile))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -29,7 +29,7 @@ type Format struct {
 	Reader    string // the program that loads it, for messages
 
 	own      bool // it takes from the target what a head's files lack
-	tokenMap bool // it reads a draft vocabulary from TokenMapFile
+	tokenMap bool // it reads a draft vocabulary from tokenMapFile
 	problems func(d *Draft, c *ExportConfig) []Problem
 	// serve is a command that serves a head in DIR for TARGET, drafting TOKENS tokens with METHOD.
 	serve string
@@ -88,8 +88,8 @@ func (c *ExportConfig) Validate() error {
 	if c.DType != "" && c.DType != "F32" && c.DType != "BF16" {
 		return fmt.Errorf("export: type of weights %q, want F32 or BF16", c.DType)
 	}
-	if c.Torch && c.Format == FormatGGUF {
-		return fmt.Errorf("export: format %s is one file, without %s", FormatGGUF, TorchFile)
+	if c.Torch && c.Format == formatGGUF {
+		return fmt.Errorf("export: format %s is one file, without %s", formatGGUF, torchFile)
 	}
 	if c.DraftTokens < 1 {
 		return fmt.Errorf("export: %d tokens to draft, want at least 1", c.DraftTokens)
@@ -215,12 +215,12 @@ func (d *Draft) Export(ctx context.Context, out string, c ExportConfig) (*Export
 	d.Target.Metadata(meta)
 	parts := []part{{WeightsFile, func(w io.Writer) error { return safetensors.Write(w, meta, ts...) }}}
 	if f.tokenMap && d.Vocab != nil && !d.Spec.Eagle3.On {
-		parts = append(parts, part{TokenMapFile, func(w io.Writer) error { return torchfile.WriteInts(w, d.Vocab) }})
+		parts = append(parts, part{tokenMapFile, func(w io.Writer) error { return torchfile.WriteInts(w, d.Vocab) }})
 	}
 	if c.Torch {
-		parts = append(parts, part{TorchFile, func(w io.Writer) error { return torchfile.Write(w, ts...) }})
+		parts = append(parts, part{torchFile, func(w io.Writer) error { return torchfile.Write(w, ts...) }})
 	}
-	return r.write(ctx, append(parts, textPart(CardFile, card), part{ConfigFile, func(w io.Writer) error {
+	return r.write(ctx, append(parts, textPart(cardFile, card), part{ConfigFile, func(w io.Writer) error {
 		b, err := json.MarshalIndent(conf, "", "  ")
 		if err == nil {
 			_, err = w.Write(append(b, '\n'))

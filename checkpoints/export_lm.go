@@ -77,7 +77,7 @@ func exportLM(ctx context.Context, dir, to string, bf16 bool) error {
 	}
 	for _, name := range slices.Sorted(maps.Keys(m.Files)) {
 		switch name {
-		case ConfigFile, WeightsFile, OptimizerFile, StateFile:
+		case ConfigFile, WeightsFile, optimizerFile, StateFile:
 			continue
 		}
 		b, err := limits.ReadFile(filepath.Join(dir, name), limits.TokenizerBytes)

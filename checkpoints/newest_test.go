@@ -18,7 +18,7 @@ import (
 var damages = map[string]func(dir string) error{
 	"weights cut short": func(dir string) error { return os.Truncate(filepath.Join(dir, WeightsFile), 8) },
 	"a flipped bit": func(dir string) error {
-		path := filepath.Join(dir, OptimizerFile)
+		path := filepath.Join(dir, optimizerFile)
 		b, err := os.ReadFile(path)
 		if err != nil {
 			return err
@@ -100,7 +100,7 @@ func TestACheckpointThatCannotBeReadIsNotDamaged(t *testing.T) {
 	s := store(t, 0)
 	save(t, s, sample(1))
 	newest := save(t, s, sample(2))
-	for _, file := range []string{ManifestFile, WeightsFile, OptimizerFile} {
+	for _, file := range []string{ManifestFile, WeightsFile, optimizerFile} {
 		stop := vfstest.Fail(t, func(op *vfs.Op) error {
 			if op.Kind == vfs.Open && op.Path == filepath.Join(newest, file) {
 				return syscall.EMFILE

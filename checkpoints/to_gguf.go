@@ -14,13 +14,13 @@ import (
 	"talf/model/safetensors"
 )
 
-// FormatGGUF is the name of the format for llama.cpp.
-const FormatGGUF = "gguf"
+// formatGGUF is the name of the format for llama.cpp.
+const formatGGUF = "gguf"
 
 // ggufFile is llama.cpp: src/models/eagle3.cpp, dflash.cpp and common/speculative.cpp.
 func ggufFile() Format {
 	return Format{
-		Line:   spec.Line{Name: FormatGGUF, Doc: "llama.cpp, --spec-type draft-eagle3, draft-dflash or draft-dspark; EAGLE-3 and block heads, needs --model"},
+		Line:   spec.Line{Name: formatGGUF, Doc: "llama.cpp, --spec-type draft-eagle3, draft-dflash or draft-dspark; EAGLE-3 and block heads, needs --model"},
 		Reader: "llama.cpp", problems: ggufProblems, file: asGGUF,
 		serve: "llama-server --model TARGET.gguf --model-draft DIR/FILE --spec-type draft-METHOD --spec-draft-n-max TOKENS",
 	}
@@ -93,5 +93,5 @@ func (d *Draft) exportFile(ctx context.Context, out string, f Format, c *ExportC
 	for _, t := range one.Tensors {
 		r.Bytes += int64(len(t.Data))
 	}
-	return r.write(ctx, []part{textPart(CardFile, card), {name, one.Write}})
+	return r.write(ctx, []part{textPart(cardFile, card), {name, one.Write}})
 }

@@ -71,7 +71,7 @@ func TestAHeadTakesTheTokenizerOfAGGUFTarget(t *testing.T) {
 	}
 	d := openDraft(t, dir)
 	c := DefaultExport()
-	c.Format, c.DraftTokens = FormatGGUF, 5
+	c.Format, c.DraftTokens = formatGGUF, 5
 	if err := c.For(t.Context(), d, tgt); err != nil {
 		t.Fatal(err)
 	}
@@ -80,7 +80,7 @@ func TestAHeadTakesTheTokenizerOfAGGUFTarget(t *testing.T) {
 	}
 	c.Force = true
 	out, r := export(t, d, c)
-	if want := []string{CardFile, "eagle3-BF16.gguf"}; !slices.Equal(r.Files, want) || r.Tensors != len(ts) {
+	if want := []string{cardFile, "eagle3-BF16.gguf"}; !slices.Equal(r.Files, want) || r.Tensors != len(ts) {
 		t.Errorf("wrote %v, %d tensors, want %v, %d", r.Files, r.Tensors, want, len(ts))
 	}
 	of, err := gguf.Tokenizer(path)
@@ -99,7 +99,7 @@ func TestAHeadTakesTheTokenizerOfAGGUFTarget(t *testing.T) {
 	if diff := cmp.Diff(tie, back.Target); diff != "" || back.Layout != LayoutGGUF || back.File != "eagle3-BF16.gguf" {
 		t.Errorf("layout %s, file %s (-tie +read)\n%s", back.Layout, back.File, diff)
 	}
-	card, err := os.ReadFile(filepath.Join(out, CardFile))
+	card, err := os.ReadFile(filepath.Join(out, cardFile))
 	for _, want := range []string{
 		"llama-server --model " + path + " --model-draft DIR/eagle3-BF16.gguf --spec-type draft-eagle3 --spec-draft-n-max 5\n",
 		"--head DIR/eagle3-BF16.gguf --prompt", "drafts chains, not trees",
@@ -130,7 +130,7 @@ func TestWhatAFileOfLlamaCppCannotHoldIsNamed(t *testing.T) {
 		"no tokenizer": {d, tgt, "tokenizer.json: there is no such file"},
 	} {
 		conf := DefaultExport()
-		conf.Format = FormatGGUF
+		conf.Format = formatGGUF
 		if c.target != nil {
 			if err := conf.For(t.Context(), c.d, c.target); err != nil {
 				t.Fatal(err)
@@ -151,8 +151,8 @@ func TestWhatAFileOfLlamaCppCannotHoldIsNamed(t *testing.T) {
 		}
 	}
 	conf := DefaultExport()
-	conf.Format, conf.Torch = FormatGGUF, true
-	if err := conf.Validate(); err == nil || !strings.Contains(err.Error(), TorchFile) {
+	conf.Format, conf.Torch = formatGGUF, true
+	if err := conf.Validate(); err == nil || !strings.Contains(err.Error(), torchFile) {
 		t.Errorf("with a torch file: %v", err)
 	}
 }

@@ -27,7 +27,7 @@ func sglangProblems(d *Draft, c *ExportConfig) (out []Problem) {
 		out = append(out, refuse("it has no biases in the feed-forward network (LlamaMLP)"))
 	}
 	if d.Vocab != nil {
-		out = append(out, note("SGLang must be started with --speculative-token-map and the path of %s; otherwise it drafts from all %d tokens, of which this head knows %d", TokenMapFile, d.Spec.Vocab, len(d.Vocab)))
+		out = append(out, note("SGLang must be started with --speculative-token-map and the path of %s; otherwise it drafts from all %d tokens, of which this head knows %d", tokenMapFile, d.Spec.Vocab, len(d.Vocab)))
 	}
 	if !d.Spec.FCBias {
 		out = append(out, note("an all-zero fc.bias is written: SGLang always has one, and without it would draft with random values"))

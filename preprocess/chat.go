@@ -32,12 +32,12 @@ type Decoder interface {
 	Decode(ids []int32, skipSpecial bool) string
 }
 
-// LossMask says which tokens of a rendered conversation are trained on: those that
+// lossMask says which tokens of a rendered conversation are trained on: those that
 // begin within the assistant's words. Leading white space of a token is ignored, so a
 // token that includes the space before an answer is the first of the answer. For a
 // token of only white space the last byte decides, because only its end is left when
 // offsets are trimmed.
-func LossMask(text string, tokens []tokenizer.Span, answers []chat.Span) []bool {
+func lossMask(text string, tokens []tokenizer.Span, answers []chat.Span) []bool {
 	mask := make([]bool, len(tokens))
 	for i, t := range tokens {
 		at := t.End - 1
@@ -119,7 +119,7 @@ func (u *cutter) form(ctx context.Context, c *chat.Conversation, messages []chat
 	if !ok {
 		return &rendering{drop: dropMuted, why: dropMuted}, nil
 	}
-	loss := LossMask(r.Text, at, spans)
+	loss := lossMask(r.Text, at, spans)
 	if !prompt && u.silent(ids, at, loss, spans) {
 		return &rendering{drop: dropEmpty, why: dropEmpty}, nil
 	}

@@ -91,8 +91,8 @@ func CheckTokenizer(dir string, t *tokenizer.Tokenizer, m *model.Model) error {
 	return nil
 }
 
-// GiveBack returns memory to the system that only loading needs: garbage.
-func GiveBack() { debug.FreeOSMemory() }
+// giveBack returns memory to the system that only loading needs: garbage.
+func giveBack() { debug.FreeOSMemory() }
 
 // MTPHead stands for the multi-token prediction module in the model's own files where a head's path is
 // wanted. A directory of that name is ./mtp.
@@ -141,7 +141,7 @@ func loadHead(path string, m *model.Model, force bool, warn func(string)) (*head
 		warnOf(h.Flaw(), path, warn)
 		return h, nil
 	}
-	if kind, _ := KindOf(path); kind == LanguageModel {
+	if kind, _ := kindOf(path); kind == LanguageModel {
 		return nil, hint.Errorf("give it as {draft}", "head: %s is a language model, not a draft head", path)
 	}
 	return nil, fmt.Errorf("head: %w", err)
@@ -173,7 +173,7 @@ func HeadSource(path string, m *model.Model, force bool, warn func(string), keep
 func LoadDraft(dir, pre string, target *model.Model, tok *tokenizer.Tokenizer, load func(dir string) (*model.Model, error)) (*model.Model, *source.Vocab, error) {
 	m, err := load(dir)
 	if err != nil {
-		if kind, _ := KindOf(dir); kind == DraftHead {
+		if kind, _ := kindOf(dir); kind == DraftHead {
 			return nil, nil, hint.Errorf("give it as {head}", "draft: %s is a draft head, not a language model", dir)
 		}
 		return nil, nil, fmt.Errorf("draft: %w", err)
@@ -210,8 +210,8 @@ const (
 	DraftHead
 )
 
-// KindOf tells draft heads and language models apart by their tensors.
-func KindOf(path string) (Kind, error) {
+// kindOf tells draft heads and language models apart by their tensors.
+func kindOf(path string) (Kind, error) {
 	set, err := openSet(path)
 	if err != nil {
 		return OtherWeights, err
@@ -228,9 +228,9 @@ func KindOf(path string) (Kind, error) {
 	return OtherWeights, nil
 }
 
-// Keeps reports whether some of a model's matrices are stored in blocks that weights as q4 keep on target's device. It
+// keeps reports whether some of a model's matrices are stored in blocks that weights as q4 keep on target's device. It
 // is false for what cannot be opened.
-func Keeps(path string, target *model.Model) bool {
+func keeps(path string, target *model.Model) bool {
 	set, err := openSet(path)
 	if err != nil {
 		return false

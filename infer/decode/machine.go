@@ -76,7 +76,7 @@ func (l *Loader) Model(ctx context.Context, path string, o *Machine) (*model.Mod
 	m, err := l.On(ctx, path, o, dev)
 	if err != nil {
 		_ = dev.Close()
-		if kind, _ := KindOf(path); kind == DraftHead {
+		if kind, _ := kindOf(path); kind == DraftHead {
 			return nil, nil, hint.Errorf("give it as {head}", "model: %s is a draft head, not a language model", path)
 		}
 		return nil, nil, err
@@ -129,7 +129,7 @@ func (l *Loader) Draft(ctx context.Context, path string, target *model.Model, to
 	}
 	alone := *o
 	alone.Layers = 0 // of the target
-	if alone.DType == checkpoints.DType(compute.Q4) && !Keeps(path, target) {
+	if alone.DType == checkpoints.DType(compute.Q4) && !keeps(path, target) {
 		alone.DType = checkpoints.Auto // q4 would refuse it
 	}
 	return LoadDraft(path, o.Pre, target, tok, func(path string) (*model.Model, error) { return l.On(ctx, path, &alone, target.Device()) })

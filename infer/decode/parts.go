@@ -50,7 +50,7 @@ func (l *Loader) Open(ctx context.Context, path string, o *Machine, d Drafting, 
 	if err := l.source(ctx, p, o, d, keep); err != nil {
 		return nil, errors.Join(err, p.Close())
 	}
-	GiveBack()
+	giveBack()
 	return p, nil
 }
 

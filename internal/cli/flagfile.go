@@ -102,7 +102,7 @@ func (c *FlagFile) set(f *pflag.FlagSet, path string, raw []byte) error {
 			}
 			if err := f.Set(key.Value, v.Value); err != nil {
 				if bad := (*pflag.InvalidValueError)(nil); errors.As(err, &bad) {
-					err = ValueError(bad)
+					err = valueError(bad)
 				}
 				return fail("%q, %w", v.Value, err)
 			}

@@ -131,11 +131,11 @@ func flagError(err error) error {
 	if !errors.As(err, &bad) {
 		return err
 	}
-	return fmt.Errorf("--%s is %q, %w", bad.GetFlag().Name, bad.GetValue(), ValueError(bad))
+	return fmt.Errorf("--%s is %q, %w", bad.GetFlag().Name, bad.GetValue(), valueError(bad))
 }
 
-// ValueError says why a flag does not take a value: "want a number".
-func ValueError(bad *pflag.InvalidValueError) error {
+// valueError says why a flag does not take a value: "want a number".
+func valueError(bad *pflag.InvalidValueError) error {
 	var num *strconv.NumError
 	if !errors.As(bad, &num) {
 		return bad.Unwrap()

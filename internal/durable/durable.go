@@ -79,7 +79,7 @@ func (f *File) Commit() error {
 	if f.f == nil {
 		return fmt.Errorf("write %s: %w", f.path, fs.ErrClosed)
 	}
-	err := Publish(f.f, f.temp, f.path)
+	err := publish(f.f, f.temp, f.path)
 	f.f = nil
 	if err != nil {
 		_ = vfs.Delete(f.temp) // the error above is the one to report
@@ -119,9 +119,9 @@ func Write(path string, fill func(w io.Writer) error) error {
 	return f.Fill(fill)
 }
 
-// Publish flushes and closes a file that was written as temp, and renames it to path in the same
+// publish flushes and closes a file that was written as temp, and renames it to path in the same
 // directory. The caller holds a lock that keeps others from both names.
-func Publish(f *vfs.File, temp, path string) error {
+func publish(f *vfs.File, temp, path string) error {
 	if err := errors.Join(f.Sync(), f.Close()); err != nil {
 		return err
 	}

@@ -80,8 +80,8 @@ func (e *Eagle3) print(p *page) {
 	}
 }
 
-// OpenDraft describes the head in dir that checkpoints.OpenDraft reads.
-func OpenDraft(dir string) (*Draft, error) {
+// openDraft describes the head in dir that checkpoints.OpenDraft reads.
+func openDraft(dir string) (*Draft, error) {
 	d, err := checkpoints.OpenDraft(dir)
 	if err != nil {
 		return nil, err

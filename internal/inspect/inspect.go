@@ -34,24 +34,24 @@ func Path(path string) (Description, error) {
 	}
 	switch {
 	case gguf.IsHead(path):
-		return OpenDraft(path)
+		return openDraft(path)
 	case gguf.Is(path):
-		return OpenModel(path)
+		return openModel(path)
 	case info.IsDir() && medusa.Is(path):
-		return OpenMedusa(path)
+		return openMedusa(path)
 	case info.IsDir() && checkpoints.IsForeign(path):
-		return OpenDraft(path)
+		return openDraft(path)
 	case info.IsDir() && has(checkpoints.ConfigFile):
-		return OpenModel(path)
+		return openModel(path)
 	case info.IsDir() && (has(data.ManifestName) || data.HasParts(path)), strings.HasSuffix(path, ".parquet"):
 		return OpenData(path)
 	case strings.HasSuffix(path, ".safetensors"):
-		return OpenTensors(path)
+		return openTensors(path)
 	case info.IsDir():
 		if _, err := checkpoints.Find(path); err == nil {
 			var m *Model
 			err := checkpoints.Read(path, func(dir string) (err error) {
-				m, err = OpenModel(dir)
+				m, err = openModel(dir)
 				return err
 			})
 			if err != nil {

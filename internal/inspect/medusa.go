@@ -23,8 +23,8 @@ type Medusa struct {
 	Notes      []string `json:"notes,omitempty"`
 }
 
-// OpenMedusa describes the Medusa heads in dir.
-func OpenMedusa(dir string) (*Medusa, error) {
+// openMedusa describes the Medusa heads in dir.
+func openMedusa(dir string) (*Medusa, error) {
 	f, err := medusa.Open(dir)
 	if err != nil {
 		return nil, err

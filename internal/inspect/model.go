@@ -92,8 +92,8 @@ func memory(s *arch.Spec, set *safetensors.Set) (*Memory, error) {
 	return &Memory{Weights: f.Weights, KV: f.KV / compute.BlockLen}, nil
 }
 
-// OpenModel describes dir, and compares the files of a checkpoint with its manifest.
-func OpenModel(dir string) (*Model, error) {
+// openModel describes dir, and compares the files of a checkpoint with its manifest.
+func openModel(dir string) (*Model, error) {
 	set, err := safetensors.OpenDir(dir)
 	if err != nil {
 		return nil, err

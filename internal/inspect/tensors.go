@@ -21,8 +21,8 @@ type Tensor struct {
 	Shape []int  `json:"shape"`
 }
 
-// OpenTensors lists the safetensors file at path.
-func OpenTensors(path string) (*Tensors, error) {
+// openTensors lists the safetensors file at path.
+func openTensors(path string) (*Tensors, error) {
 	set, err := safetensors.Open(path)
 	if err != nil {
 		return nil, err

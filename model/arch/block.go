@@ -180,8 +180,8 @@ func (b *Block) validate(s *Spec) error {
 var blockTerms = func() []Term {
 	const markov, selector = "markov_head.", "candidate_selector."
 	terms := []Term{
-		{Role: Embed, Name: "embed_tokens", Rows: VocabSize, Cols: HiddenSize, Optional: true},
-		{Role: FC, Name: "fc", Rows: HiddenSize, Cols: TapsSize},
+		{Role: Embed, Name: "embed_tokens", Rows: vocabSize, Cols: HiddenSize, Optional: true},
+		{Role: FC, Name: "fc", Rows: HiddenSize, Cols: tapsSize},
 		{Role: FuseNorm, Name: "hidden_norm", Rows: HiddenSize},
 	}
 	for _, t := range qwen3Terms {
@@ -191,51 +191,51 @@ var blockTerms = func() []Term {
 		t.Name = strings.TrimPrefix(t.Name, "model.")
 		if t.Role == InputNorm {
 			terms = append(terms, t,
-				Term{Role: AttnConv, Name: "layers.%d.attention_conv.kernel_projection", Rows: ConvSize, Cols: HiddenSize, Only: IfConv},
-				Term{Role: AttnConvBase, Name: "layers.%d.attention_conv.base_kernel", Rows: FourSize, Cols: HiddenSize, Only: IfConv, Bare: true})
+				Term{Role: AttnConv, Name: "layers.%d.attention_conv.kernel_projection", Rows: convSize, Cols: HiddenSize, Only: ifConv},
+				Term{Role: AttnConvBase, Name: "layers.%d.attention_conv.base_kernel", Rows: fourSize, Cols: HiddenSize, Only: ifConv, Bare: true})
 			continue
 		}
 		if terms = append(terms, t); t.Role == PostNorm {
 			terms = append(terms,
-				Term{Role: FFNConv, Name: "layers.%d.mlp_conv.kernel_projection", Rows: ConvSize, Cols: HiddenSize, Only: IfConv},
-				Term{Role: FFNConvBase, Name: "layers.%d.mlp_conv.base_kernel", Rows: FourSize, Cols: HiddenSize, Only: IfConv, Bare: true})
+				Term{Role: FFNConv, Name: "layers.%d.mlp_conv.kernel_projection", Rows: convSize, Cols: HiddenSize, Only: ifConv},
+				Term{Role: FFNConvBase, Name: "layers.%d.mlp_conv.base_kernel", Rows: fourSize, Cols: HiddenSize, Only: ifConv, Bare: true})
 		}
 	}
 	return append(terms,
 		Term{Role: FinalNorm, Name: "norm", Rows: HiddenSize},
-		Term{Role: LMHead, Name: "lm_head", Rows: DraftSize, Cols: HiddenSize, Only: IfOwnLMHead},
-		Term{Role: MarkovIn, Name: markov + "markov_w1", Rows: VocabSize, Cols: MarkovSize, Only: IfMarkov},
-		Term{Role: MarkovGate, Name: markov + "gate_proj", Rows: MarkovSize, Cols: MarkovGateSize, Only: IfGated, Bias: Yes},
-		Term{Role: MarkovJoint, Name: markov + "joint_proj", Rows: ThreeMarkov, Cols: MarkovJointSize, Only: IfRNN, Bias: Yes},
-		Term{Role: MarkovOut, Name: markov + "markov_w2", Rows: DraftSize, Cols: MarkovSize, Only: IfMarkov},
-		Term{Role: Confidence, Name: "confidence_head.proj", Rows: OneSize, Cols: ConfidenceSize, Only: IfConfidence, Bias: Yes},
-		Term{Role: SelectorHidden, Name: selector + "hidden_projection", Rows: SelectorSize, Cols: HiddenSize, Only: IfSelector},
-		Term{Role: SelectorBefore, Name: selector + "predecessor_codebook", Rows: VocabSize, Cols: SelectorSize, Only: IfSelector, Bare: true},
-		Term{Role: SelectorAfter, Name: selector + "successor_codebook", Rows: VocabSize, Cols: SelectorSize, Only: IfSelector, Bare: true},
+		Term{Role: LMHead, Name: "lm_head", Rows: draftSize, Cols: HiddenSize, Only: ifOwnLMHead},
+		Term{Role: MarkovIn, Name: markov + "markov_w1", Rows: vocabSize, Cols: markovSize, Only: ifMarkov},
+		Term{Role: MarkovGate, Name: markov + "gate_proj", Rows: markovSize, Cols: markovGateSize, Only: ifGated, Bias: yes},
+		Term{Role: MarkovJoint, Name: markov + "joint_proj", Rows: threeMarkov, Cols: markovJointSize, Only: ifRNN, Bias: yes},
+		Term{Role: MarkovOut, Name: markov + "markov_w2", Rows: draftSize, Cols: markovSize, Only: ifMarkov},
+		Term{Role: Confidence, Name: "confidence_head.proj", Rows: oneSize, Cols: confidenceSize, Only: ifConfidence, Bias: yes},
+		Term{Role: SelectorHidden, Name: selector + "hidden_projection", Rows: selectorSize, Cols: HiddenSize, Only: ifSelector},
+		Term{Role: SelectorBefore, Name: selector + "predecessor_codebook", Rows: vocabSize, Cols: selectorSize, Only: ifSelector, Bare: true},
+		Term{Role: SelectorAfter, Name: selector + "successor_codebook", Rows: vocabSize, Cols: selectorSize, Only: ifSelector, Bare: true},
 	)
 }()
 
 // size returns the sizes that only block drafters have.
 func (b *Block) size(s *Spec, of Size) int {
 	switch of {
-	case FourSize:
+	case fourSize:
 		return 4
-	case ConvSize:
+	case convSize:
 		return 4 * s.Hidden / max(b.Group, 1)
-	case MarkovSize:
+	case markovSize:
 		return b.Rank
-	case MarkovGateSize:
+	case markovGateSize:
 		return s.Hidden + b.Rank
-	case MarkovJointSize:
+	case markovJointSize:
 		return 2*b.Rank + s.Hidden
-	case ThreeMarkov:
+	case threeMarkov:
 		return 3 * b.Rank
-	case ConfidenceSize:
+	case confidenceSize:
 		if b.ConfidenceMarkov {
 			return s.Hidden + b.Rank
 		}
 		return s.Hidden
-	case SelectorSize:
+	case selectorSize:
 		return b.SelectorRank
 	}
 	return 0

@@ -6,8 +6,8 @@ import "strings"
 // without the first input norm, the final norm and the LM head.
 var eagleTerms = func() []Term {
 	terms := []Term{
-		{Role: Embed, Name: "embed_tokens", Rows: VocabSize, Cols: HiddenSize, Optional: true},
-		{Role: FC, Name: "fc", Rows: HiddenSize, Cols: TwoHidden, Bias: IfFCBias},
+		{Role: Embed, Name: "embed_tokens", Rows: vocabSize, Cols: HiddenSize, Optional: true},
+		{Role: FC, Name: "fc", Rows: HiddenSize, Cols: twoHidden, Bias: ifFCBias},
 	}
 	for _, t := range llamaTerms {
 		if !t.perLayer() {

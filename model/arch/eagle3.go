@@ -165,16 +165,16 @@ func (e *Eagle3) validate(s *Spec) error {
 // them layers.1 and so on.
 var eagle3Terms = func() []Term {
 	terms := []Term{
-		{Role: Embed, Name: "embed_tokens", Rows: VocabSize, Cols: HiddenSize, Optional: true},
-		{Role: TapsNorm, Name: "input_norm", Rows: TapsSize, Only: IfNormBeforeFC},
-		{Role: TapNorm, Name: "fc_norm.%d", Rows: TapSize, Only: IfFCNorm, PerTap: true},
-		{Role: FC, Name: "fc", Rows: HiddenSize, Cols: TapsSize, Bias: IfFCBias},
+		{Role: Embed, Name: "embed_tokens", Rows: vocabSize, Cols: HiddenSize, Optional: true},
+		{Role: TapsNorm, Name: "input_norm", Rows: tapsSize, Only: ifNormBeforeFC},
+		{Role: TapNorm, Name: "fc_norm.%d", Rows: tapSize, Only: ifFCNorm, PerTap: true},
+		{Role: FC, Name: "fc", Rows: HiddenSize, Cols: tapsSize, Bias: ifFCBias},
 		{Role: FuseNorm, Name: "midlayer.hidden_norm", Rows: HiddenSize, Until: 1},
 	}
 	for _, from := range []int{0, 1} {
 		for _, t := range after(llamaTerms, V,
-			Term{Role: QNorm, Name: "model.layers.%d.self_attn.q_norm", Rows: HeadSize, Only: IfQKNorm},
-			Term{Role: KNorm, Name: "model.layers.%d.self_attn.k_norm", Rows: HeadSize, Only: IfQKNorm},
+			Term{Role: QNorm, Name: "model.layers.%d.self_attn.q_norm", Rows: HeadSize, Only: ifQKNorm},
+			Term{Role: KNorm, Name: "model.layers.%d.self_attn.k_norm", Rows: HeadSize, Only: ifQKNorm},
 		) {
 			if !t.perLayer() {
 				continue
@@ -182,7 +182,7 @@ var eagle3Terms = func() []Term {
 			if t.From = from; from == 0 {
 				t.Until, t.Name = 1, strings.Replace(t.Name, "model.layers.%d", "midlayer", 1)
 				if t.Role == Q || t.Role == K || t.Role == V {
-					t.Cols = TwoHidden
+					t.Cols = twoHidden
 				}
 			}
 			t.Name = strings.TrimPrefix(t.Name, "model.")
@@ -191,7 +191,7 @@ var eagle3Terms = func() []Term {
 	}
 	return append(terms,
 		Term{Role: FinalNorm, Name: "norm", Rows: HiddenSize},
-		Term{Role: LMHead, Name: "lm_head", Rows: DraftSize, Cols: HiddenSize, Unless: IfTargetLMHead},
+		Term{Role: LMHead, Name: "lm_head", Rows: draftSize, Cols: HiddenSize, Unless: ifTargetLMHead},
 	)
 }()
 

@@ -3,15 +3,15 @@ package arch
 import "talf/compute"
 
 var gptNeoXTerms = []Term{
-	{Role: Embed, Name: "gpt_neox.embed_in", Rows: VocabSize, Cols: HiddenSize},
-	{Role: InputNorm, Name: "gpt_neox.layers.%d.input_layernorm", Rows: HiddenSize, Bias: Yes},
-	{Role: QKV, Name: "gpt_neox.layers.%d.attention.query_key_value", Rows: FusedSize, Cols: HiddenSize, Bias: IfQKVBias},
-	{Role: O, Name: "gpt_neox.layers.%d.attention.dense", Rows: HiddenSize, Cols: QuerySize, Bias: IfOBias},
-	{Role: PostNorm, Name: "gpt_neox.layers.%d.post_attention_layernorm", Rows: HiddenSize, Bias: Yes},
+	{Role: Embed, Name: "gpt_neox.embed_in", Rows: vocabSize, Cols: HiddenSize},
+	{Role: InputNorm, Name: "gpt_neox.layers.%d.input_layernorm", Rows: HiddenSize, Bias: yes},
+	{Role: QKV, Name: "gpt_neox.layers.%d.attention.query_key_value", Rows: fusedSize, Cols: HiddenSize, Bias: ifQKVBias},
+	{Role: O, Name: "gpt_neox.layers.%d.attention.dense", Rows: HiddenSize, Cols: querySize, Bias: ifOBias},
+	{Role: PostNorm, Name: "gpt_neox.layers.%d.post_attention_layernorm", Rows: HiddenSize, Bias: yes},
 	{Role: Up, Name: "gpt_neox.layers.%d.mlp.dense_h_to_4h", Rows: FFNSize, Cols: HiddenSize, Bias: IfMLPBias},
 	{Role: Down, Name: "gpt_neox.layers.%d.mlp.dense_4h_to_h", Rows: HiddenSize, Cols: FFNSize, Bias: IfMLPBias},
-	{Role: FinalNorm, Name: "gpt_neox.final_layer_norm", Rows: HiddenSize, Bias: Yes},
-	{Role: LMHead, Name: "embed_out", Rows: VocabSize, Cols: HiddenSize, Unless: IfTied},
+	{Role: FinalNorm, Name: "gpt_neox.final_layer_norm", Rows: HiddenSize, Bias: yes},
+	{Role: LMHead, Name: "embed_out", Rows: vocabSize, Cols: HiddenSize, Unless: ifTied},
 }
 
 // parseGPTNeoX reads GPT-NeoX (Black et al. 2022) and Pythia: LayerNorm, rotary

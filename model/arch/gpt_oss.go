@@ -10,12 +10,12 @@ import (
 // experts of a layer in one tensor; package safetensors takes them apart.
 var gptOSSTerms = func() []Term {
 	const layer = "model.layers.%d."
-	terms := mixed(after(llamaTerms, V, Term{Role: Sinks, Name: layer + "self_attn.sinks", Rows: HeadCount, Bare: true}),
+	terms := mixed(after(llamaTerms, V, Term{Role: Sinks, Name: layer + "self_attn.sinks", Rows: headCount, Bare: true}),
 		layer+"mlp.router", layer+"mlp.experts.%d.gate_proj", layer+"mlp.experts.%d.up_proj", layer+"mlp.experts.%d.down_proj")
 	for i := range terms {
 		switch terms[i].Role {
 		case Router, ExpertGate, ExpertUp, ExpertDown:
-			terms[i].Bias = Yes
+			terms[i].Bias = yes
 		}
 	}
 	return terms

@@ -89,47 +89,47 @@ type Size uint8
 
 // The sizes.
 const (
-	None      Size = iota // 0: the second size of a vector
-	VocabSize             // Vocab
+	none      Size = iota // 0: the second size of a vector
+	vocabSize             // Vocab
 	HiddenSize
-	TwoHidden // 2·Hidden: an embedding and a hidden state
-	QuerySize // Heads·HeadDim
-	KeySize   // KVHeads·HeadDim
-	FusedSize // queries, keys and values: (Heads+2·KVHeads)·HeadDim
+	twoHidden // 2·Hidden: an embedding and a hidden state
+	querySize // Heads·HeadDim
+	keySize   // KVHeads·HeadDim
+	fusedSize // queries, keys and values: (Heads+2·KVHeads)·HeadDim
 	HeadSize  // HeadDim
-	HeadCount // Heads
+	headCount // Heads
 	FFNSize   // FFN
-	TapsSize  // elements of the target's hidden states that an EAGLE-3 head's fc reads
-	TapSize   // elements of one of them
-	TwoFFN    // 2·FFN: a stacked gate and up projection
-	ExpertCount
-	ExpertSize // elements between the projections of an expert
-	SharedSize // and of the shared one
-	OneSize
-	DraftSize    // DraftVocab; Vocab if that is 0
-	QRankSize    // Latent.QRank
-	KVRankSize   // Latent.KVRank
-	LatentSize   // KVRank and the rotated elements of a key
-	LatentUpSize // keys without rotated elements, and values: Heads·(Nope+ValueDim)
-	LatentRows   // Heads·KVRank
-	NopeSize     // Latent.Nope
-	ValuesSize   // Heads·ValueDim
-	TwoQuery     // 2·QuerySize
-	DeltaInSize  // Channels and values once more: their gates
-	DeltaGateSize
-	DeltaChannels
-	DeltaKernel
-	DeltaHeads
-	DeltaHeadSize
-	DeltaValues
-	FourSize
-	ConvSize // coefficients of a block drafter's convolution: 4·Hidden/Block.Group
-	MarkovSize
-	MarkovGateSize
-	MarkovJointSize
-	ThreeMarkov
-	ConfidenceSize
-	SelectorSize
+	tapsSize  // elements of the target's hidden states that an EAGLE-3 head's fc reads
+	tapSize   // elements of one of them
+	twoFFN    // 2·FFN: a stacked gate and up projection
+	expertCount
+	expertSize // elements between the projections of an expert
+	sharedSize // and of the shared one
+	oneSize
+	draftSize    // DraftVocab; Vocab if that is 0
+	qRankSize    // Latent.QRank
+	kvRankSize   // Latent.KVRank
+	latentSize   // KVRank and the rotated elements of a key
+	latentUpSize // keys without rotated elements, and values: Heads·(Nope+ValueDim)
+	latentRows   // Heads·KVRank
+	nopeSize     // Latent.Nope
+	valuesSize   // Heads·ValueDim
+	twoQuery     // 2·querySize
+	deltaInSize  // Channels and values once more: their gates
+	deltaGateSize
+	deltaChannels
+	deltaKernel
+	deltaHeads
+	deltaHeadSize
+	deltaValues
+	fourSize
+	convSize // coefficients of a block drafter's convolution: 4·Hidden/Block.Group
+	markovSize
+	markovGateSize
+	markovJointSize
+	threeMarkov
+	confidenceSize
+	selectorSize
 )
 
 // A Flag is a condition that a Spec meets or does not.
@@ -137,27 +137,27 @@ type Flag uint8
 
 // The flags.
 const (
-	No Flag = iota
-	Yes
-	IfTied // the LM head is the embedding
-	IfQKVBias
-	IfOBias
+	no Flag = iota
+	yes
+	ifTied // the LM head is the embedding
+	ifQKVBias
+	ifOBias
 	IfMLPBias
-	IfFCBias
-	IfNormBeforeFC
-	IfFCNorm
-	IfQKNorm
-	IfTargetLMHead
-	IfShared
-	IfQKNorms // Spec.HeadNorms
-	IfQRank   // Latent.QRank is not 0
-	IfConv    // Block.Group is not 0
-	IfMarkov
-	IfGated
-	IfRNN
-	IfConfidence
-	IfSelector
-	IfOwnLMHead // Block.OwnLMHead
+	ifFCBias
+	ifNormBeforeFC
+	ifFCNorm
+	ifQKNorm
+	ifTargetLMHead
+	ifShared
+	ifQKNorms // Spec.HeadNorms
+	ifQRank   // Latent.QRank is not 0
+	ifConv    // Block.Group is not 0
+	ifMarkov
+	ifGated
+	ifRNN
+	ifConfidence
+	ifSelector
+	ifOwnLMHead // Block.OwnLMHead
 )
 
 // A Term is one line of a family's inventory: a tensor of the model, or one tensor per
@@ -192,11 +192,11 @@ type Kind uint8
 
 // The kinds: all layers, those without experts and with them, those with attention and recurrent ones.
 const (
-	AnyLayer Kind = iota
-	DenseLayer
-	SparseLayer
-	AttentionLayer
-	RecurrentLayer
+	anyLayer Kind = iota
+	denseLayer
+	sparseLayer
+	attentionLayer
+	recurrentLayer
 )
 
 // A Tensor is one stored tensor of a model.
@@ -255,69 +255,69 @@ func (t *Term) name(layer, expert int) string {
 
 func (s *Spec) size(of Size) int {
 	switch of {
-	case VocabSize:
+	case vocabSize:
 		return s.Vocab
 	case HiddenSize:
 		return s.Hidden
-	case TwoHidden:
+	case twoHidden:
 		return 2 * s.Hidden
-	case QuerySize:
+	case querySize:
 		return s.Heads * s.HeadDim
-	case KeySize:
+	case keySize:
 		return s.KVHeads * s.HeadDim
-	case FusedSize:
+	case fusedSize:
 		return (s.Heads + 2*s.KVHeads) * s.HeadDim
 	case HeadSize:
 		return s.HeadDim
-	case HeadCount:
+	case headCount:
 		return s.Heads
 	case FFNSize:
 		return s.FFN
-	case TwoFFN:
+	case twoFFN:
 		return 2 * s.FFN
-	case ExpertCount:
+	case expertCount:
 		return s.Mixture.Experts
-	case ExpertSize:
+	case expertSize:
 		return s.Mixture.FFN
-	case SharedSize:
+	case sharedSize:
 		return s.Mixture.Shared
-	case OneSize:
+	case oneSize:
 		return 1
-	case QRankSize:
+	case qRankSize:
 		return s.Latent.QRank
-	case KVRankSize:
+	case kvRankSize:
 		return s.Latent.KVRank
-	case LatentSize:
+	case latentSize:
 		return s.Latent.KVRank + s.RotDim
-	case LatentUpSize:
+	case latentUpSize:
 		return s.Heads * (s.Latent.Nope + s.Latent.ValueDim)
-	case LatentRows:
+	case latentRows:
 		return s.Heads * s.Latent.KVRank
-	case NopeSize:
+	case nopeSize:
 		return s.Latent.Nope
-	case ValuesSize:
+	case valuesSize:
 		return s.Heads * s.Latent.ValueDim
-	case TwoQuery:
+	case twoQuery:
 		return 2 * s.Heads * s.HeadDim
-	case DeltaInSize:
+	case deltaInSize:
 		return s.Delta.Shape().Channels() + s.Delta.ValueHeads*s.Delta.ValueDim
-	case DeltaGateSize:
+	case deltaGateSize:
 		return 2 * s.Delta.ValueHeads
-	case DeltaChannels:
+	case deltaChannels:
 		return s.Delta.Shape().Channels()
-	case DeltaKernel:
+	case deltaKernel:
 		return s.Delta.Kernel
-	case DeltaHeads:
+	case deltaHeads:
 		return s.Delta.ValueHeads
-	case DeltaHeadSize:
+	case deltaHeadSize:
 		return s.Delta.ValueDim
-	case DeltaValues:
+	case deltaValues:
 		return s.Delta.ValueHeads * s.Delta.ValueDim
-	case TapsSize:
+	case tapsSize:
 		return s.FeatureSize()
-	case TapSize:
+	case tapSize:
 		return s.TargetHidden()
-	case DraftSize:
+	case draftSize:
 		if s.DraftVocab != 0 {
 			return s.DraftVocab
 		}
@@ -328,45 +328,45 @@ func (s *Spec) size(of Size) int {
 
 func (s *Spec) holds(f Flag) bool {
 	switch f {
-	case Yes:
+	case yes:
 		return true
-	case IfTied:
+	case ifTied:
 		return s.Tied
-	case IfQKVBias:
+	case ifQKVBias:
 		return s.QKVBias
-	case IfOBias:
+	case ifOBias:
 		return s.OBias
 	case IfMLPBias:
 		return s.MLPBias
-	case IfFCBias:
+	case ifFCBias:
 		return s.FCBias
-	case IfNormBeforeFC:
+	case ifNormBeforeFC:
 		return s.Eagle3.NormBeforeFC
-	case IfFCNorm:
+	case ifFCNorm:
 		return s.Eagle3.FCNorm
-	case IfQKNorm:
+	case ifQKNorm:
 		return s.Eagle3.QKNorm
-	case IfTargetLMHead:
+	case ifTargetLMHead:
 		return s.Eagle3.TargetLMHead
-	case IfShared:
+	case ifShared:
 		return s.Mixture.Shared > 0
-	case IfQKNorms:
+	case ifQKNorms:
 		return s.HeadNorms
-	case IfQRank:
+	case ifQRank:
 		return s.Latent.QRank > 0
-	case IfConv:
+	case ifConv:
 		return s.Block.Group > 0
-	case IfMarkov:
+	case ifMarkov:
 		return s.Block.Markov != ""
-	case IfGated:
+	case ifGated:
 		return s.Block.Markov == GatedMarkov
-	case IfRNN:
+	case ifRNN:
 		return s.Block.Markov == RNNMarkov
-	case IfConfidence:
+	case ifConfidence:
 		return s.Block.Confidence
-	case IfSelector:
+	case ifSelector:
 		return s.Block.SelectorRank > 0
-	case IfOwnLMHead:
+	case ifOwnLMHead:
 		return s.Block.OwnLMHead
 	}
 	return false
@@ -377,7 +377,7 @@ func (s *Spec) holds(f Flag) bool {
 func (s *Spec) Tensors() []Tensor {
 	var out []Tensor
 	add := func(t *Term, layer int) {
-		if s.holds(t.Unless) || t.Only != No && !s.holds(t.Only) {
+		if s.holds(t.Unless) || t.Only != no && !s.holds(t.Only) {
 			return
 		}
 		if layer >= 0 && !t.in(layer) {
@@ -444,10 +444,10 @@ func (s *Spec) Params() int {
 // isA reports whether a layer is of a kind.
 func (s *Spec) isA(layer int, k Kind) bool {
 	switch k {
-	case DenseLayer, SparseLayer:
-		return s.Mixture.Sparse(layer) == (k == SparseLayer)
-	case AttentionLayer, RecurrentLayer:
-		return s.Delta.On(layer) == (k == RecurrentLayer)
+	case denseLayer, sparseLayer:
+		return s.Mixture.Sparse(layer) == (k == sparseLayer)
+	case attentionLayer, recurrentLayer:
+		return s.Delta.On(layer) == (k == recurrentLayer)
 	}
 	return true
 }

@@ -100,22 +100,22 @@ var latentTerms = func() []Term {
 	const attn = "model.layers.%d.self_attn."
 	terms := without(without(without(llamaTerms, Q), K), V)
 	i := slices.IndexFunc(terms, func(t Term) bool { return t.Role == O })
-	terms[i].Cols = ValuesSize
+	terms[i].Cols = valuesSize
 	return after(terms, InputNorm,
-		Term{Role: QDown, Name: attn + "q_a_proj", Rows: QRankSize, Cols: HiddenSize, Bias: IfQKVBias, Only: IfQRank},
-		Term{Role: QDownNorm, Name: attn + "q_a_layernorm", Rows: QRankSize, Only: IfQRank},
-		Term{Role: QUp, Name: attn + "q_b_proj", Rows: QuerySize, Cols: QRankSize, Only: IfQRank},
-		Term{Role: QUp, Name: attn + "q_proj", Rows: QuerySize, Cols: HiddenSize, Unless: IfQRank},
-		Term{Role: KVDown, Name: attn + "kv_a_proj_with_mqa", Rows: LatentSize, Cols: HiddenSize, Bias: IfQKVBias},
-		Term{Role: KVDownNorm, Name: attn + "kv_a_layernorm", Rows: KVRankSize},
-		Term{Role: KVUp, Name: attn + "kv_b_proj", Rows: LatentUpSize, Cols: KVRankSize},
+		Term{Role: QDown, Name: attn + "q_a_proj", Rows: qRankSize, Cols: HiddenSize, Bias: ifQKVBias, Only: ifQRank},
+		Term{Role: QDownNorm, Name: attn + "q_a_layernorm", Rows: qRankSize, Only: ifQRank},
+		Term{Role: QUp, Name: attn + "q_b_proj", Rows: querySize, Cols: qRankSize, Only: ifQRank},
+		Term{Role: QUp, Name: attn + "q_proj", Rows: querySize, Cols: HiddenSize, Unless: ifQRank},
+		Term{Role: KVDown, Name: attn + "kv_a_proj_with_mqa", Rows: latentSize, Cols: HiddenSize, Bias: ifQKVBias},
+		Term{Role: KVDownNorm, Name: attn + "kv_a_layernorm", Rows: kvRankSize},
+		Term{Role: KVUp, Name: attn + "kv_b_proj", Rows: latentUpSize, Cols: kvRankSize},
 	)
 }()
 
 // splitTerms have the up-projection of keys and values in two parts, as llama.cpp's converter stores it.
 var splitTerms = after(without(latentTerms, KVUp), KVDownNorm,
-	Term{Role: KeyUp, Name: "model.layers.%d.self_attn.k_b_proj", Rows: LatentRows, Cols: NopeSize},
-	Term{Role: ValueUp, Name: "model.layers.%d.self_attn.v_b_proj", Rows: ValuesSize, Cols: KVRankSize})
+	Term{Role: KeyUp, Name: "model.layers.%d.self_attn.k_b_proj", Rows: latentRows, Cols: nopeSize},
+	Term{Role: ValueUp, Name: "model.layers.%d.self_attn.v_b_proj", Rows: valuesSize, Cols: kvRankSize})
 
 var (
 	deepSeekTerms      = experts(latentTerms, append(shared("shared_experts"), correction)...)

@@ -8,18 +8,18 @@ import (
 
 // llamaTerms are the tensors of Llama and of the families derived from it.
 var llamaTerms = []Term{
-	{Role: Embed, Name: "model.embed_tokens", Rows: VocabSize, Cols: HiddenSize},
+	{Role: Embed, Name: "model.embed_tokens", Rows: vocabSize, Cols: HiddenSize},
 	{Role: InputNorm, Name: "model.layers.%d.input_layernorm", Rows: HiddenSize},
-	{Role: Q, Name: "model.layers.%d.self_attn.q_proj", Rows: QuerySize, Cols: HiddenSize, Bias: IfQKVBias},
-	{Role: K, Name: "model.layers.%d.self_attn.k_proj", Rows: KeySize, Cols: HiddenSize, Bias: IfQKVBias},
-	{Role: V, Name: "model.layers.%d.self_attn.v_proj", Rows: KeySize, Cols: HiddenSize, Bias: IfQKVBias},
-	{Role: O, Name: "model.layers.%d.self_attn.o_proj", Rows: HiddenSize, Cols: QuerySize, Bias: IfOBias},
+	{Role: Q, Name: "model.layers.%d.self_attn.q_proj", Rows: querySize, Cols: HiddenSize, Bias: ifQKVBias},
+	{Role: K, Name: "model.layers.%d.self_attn.k_proj", Rows: keySize, Cols: HiddenSize, Bias: ifQKVBias},
+	{Role: V, Name: "model.layers.%d.self_attn.v_proj", Rows: keySize, Cols: HiddenSize, Bias: ifQKVBias},
+	{Role: O, Name: "model.layers.%d.self_attn.o_proj", Rows: HiddenSize, Cols: querySize, Bias: ifOBias},
 	{Role: PostNorm, Name: "model.layers.%d.post_attention_layernorm", Rows: HiddenSize},
 	{Role: Gate, Name: "model.layers.%d.mlp.gate_proj", Rows: FFNSize, Cols: HiddenSize, Bias: IfMLPBias},
 	{Role: Up, Name: "model.layers.%d.mlp.up_proj", Rows: FFNSize, Cols: HiddenSize, Bias: IfMLPBias},
 	{Role: Down, Name: "model.layers.%d.mlp.down_proj", Rows: HiddenSize, Cols: FFNSize, Bias: IfMLPBias},
 	{Role: FinalNorm, Name: "model.norm", Rows: HiddenSize},
-	{Role: LMHead, Name: "lm_head", Rows: VocabSize, Cols: HiddenSize, Unless: IfTied},
+	{Role: LMHead, Name: "lm_head", Rows: vocabSize, Cols: HiddenSize, Unless: ifTied},
 }
 
 // Llama returns a spec with Llama's tensor names and default rotary positions;

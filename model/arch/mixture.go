@@ -68,20 +68,20 @@ func mixed(terms []Term, router string, gate, up, down string, more ...Term) []T
 	for _, t := range terms {
 		switch t.Role {
 		case Gate, Up, Down:
-			t.In = DenseLayer
+			t.In = denseLayer
 		}
 		if out = append(out, t); t.Role != Down {
 			continue
 		}
-		out = append(out, Term{Role: Router, Name: router, Rows: ExpertCount, Cols: HiddenSize, In: SparseLayer})
+		out = append(out, Term{Role: Router, Name: router, Rows: expertCount, Cols: HiddenSize, In: sparseLayer})
 		for _, m := range more {
-			m.In = SparseLayer
+			m.In = sparseLayer
 			out = append(out, m)
 		}
 		out = append(out,
-			Term{Role: ExpertGate, Name: gate, Rows: ExpertSize, Cols: HiddenSize, PerExpert: true, In: SparseLayer},
-			Term{Role: ExpertUp, Name: up, Rows: ExpertSize, Cols: HiddenSize, PerExpert: true, In: SparseLayer},
-			Term{Role: ExpertDown, Name: down, Rows: HiddenSize, Cols: ExpertSize, PerExpert: true, In: SparseLayer})
+			Term{Role: ExpertGate, Name: gate, Rows: expertSize, Cols: HiddenSize, PerExpert: true, In: sparseLayer},
+			Term{Role: ExpertUp, Name: up, Rows: expertSize, Cols: HiddenSize, PerExpert: true, In: sparseLayer},
+			Term{Role: ExpertDown, Name: down, Rows: HiddenSize, Cols: expertSize, PerExpert: true, In: sparseLayer})
 	}
 	return out
 }
@@ -96,9 +96,9 @@ func experts(terms []Term, more ...Term) []Term {
 func shared(name string) []Term {
 	name = "model.layers.%d.mlp." + name
 	return []Term{
-		{Role: SharedGate, Name: name + ".gate_proj", Rows: SharedSize, Cols: HiddenSize, Only: IfShared},
-		{Role: SharedUp, Name: name + ".up_proj", Rows: SharedSize, Cols: HiddenSize, Only: IfShared},
-		{Role: SharedDown, Name: name + ".down_proj", Rows: HiddenSize, Cols: SharedSize, Only: IfShared},
+		{Role: SharedGate, Name: name + ".gate_proj", Rows: sharedSize, Cols: HiddenSize, Only: ifShared},
+		{Role: SharedUp, Name: name + ".up_proj", Rows: sharedSize, Cols: HiddenSize, Only: ifShared},
+		{Role: SharedDown, Name: name + ".down_proj", Rows: HiddenSize, Cols: sharedSize, Only: ifShared},
 	}
 }
 
@@ -106,13 +106,13 @@ var (
 	mixtralTerms = mixed(llamaTerms, "model.layers.%d.block_sparse_moe.gate",
 		"model.layers.%d.block_sparse_moe.experts.%d.w1", "model.layers.%d.block_sparse_moe.experts.%d.w3", "model.layers.%d.block_sparse_moe.experts.%d.w2")
 	qwen2MoETerms = experts(llamaTerms, append(shared("shared_expert"),
-		Term{Role: SharedRouter, Name: "model.layers.%d.mlp.shared_expert_gate", Rows: OneSize, Cols: HiddenSize})...)
+		Term{Role: SharedRouter, Name: "model.layers.%d.mlp.shared_expert_gate", Rows: oneSize, Cols: HiddenSize})...)
 	qwen3MoETerms = experts(qwen3Terms)
-	glm4MoETerms  = experts(optional(qwen3Terms, IfQKNorms), append(shared("shared_experts"), correction)...)
+	glm4MoETerms  = experts(optional(qwen3Terms, ifQKNorms), append(shared("shared_experts"), correction)...)
 )
 
 // correction is what is added to the scores of a router while experts are chosen.
-var correction = Term{Role: RouterOffset, Name: "model.layers.%d.mlp.gate.e_score_correction_bias", Rows: ExpertCount, Bare: true}
+var correction = Term{Role: RouterOffset, Name: "model.layers.%d.mlp.gate.e_score_correction_bias", Rows: expertCount, Bare: true}
 
 // optional returns terms whose norms of queries and keys are there only if a flag is met.
 func optional(terms []Term, only Flag) []Term {

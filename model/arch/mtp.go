@@ -44,13 +44,13 @@ func (s *Spec) MTPFor() (*Spec, error) {
 		d.Mixture = Mixture{}
 	}
 	d.Terms = []Term{
-		{Role: Embed, Name: name + ".embed_tokens", Rows: VocabSize, Cols: HiddenSize, Optional: true},
+		{Role: Embed, Name: name + ".embed_tokens", Rows: vocabSize, Cols: HiddenSize, Optional: true},
 		{Role: EmbedNorm, Name: name + ".enorm", Rows: HiddenSize},
 		{Role: StateNorm, Name: name + ".hnorm", Rows: HiddenSize},
-		{Role: FC, Name: name + ".eh_proj", Rows: HiddenSize, Cols: TwoHidden},
+		{Role: FC, Name: name + ".eh_proj", Rows: HiddenSize, Cols: twoHidden},
 	}
 	for _, t := range s.Terms {
-		if t.perLayer() && t.in(last) && (t.In == AnyLayer || (t.In == SparseLayer) == s.Mixture.Sparse(last)) {
+		if t.perLayer() && t.in(last) && (t.In == anyLayer || (t.In == sparseLayer) == s.Mixture.Sparse(last)) {
 			t.Name, t.From, t.Until = strings.Replace(t.Name, "%d", strconv.Itoa(s.Layers), 1), 0, 1
 			d.Terms = append(d.Terms, t)
 		}
@@ -58,7 +58,7 @@ func (s *Spec) MTPFor() (*Spec, error) {
 	d.Terms = append(
 		d.Terms,
 		Term{Role: FinalNorm, Name: name + ".shared_head.norm", Rows: HiddenSize},
-		Term{Role: LMHead, Name: name + ".shared_head.head", Rows: VocabSize, Cols: HiddenSize, Optional: true},
+		Term{Role: LMHead, Name: name + ".shared_head.head", Rows: vocabSize, Cols: HiddenSize, Optional: true},
 	)
 	return &d, d.Validate()
 }

@@ -12,8 +12,8 @@ var olmo2Terms = func() (terms []Term) {
 		switch t.Role {
 		case V:
 			terms = append(terms,
-				Term{Role: QNorm, Name: "model.layers.%d.self_attn.q_norm", Rows: QuerySize},
-				Term{Role: KNorm, Name: "model.layers.%d.self_attn.k_norm", Rows: KeySize})
+				Term{Role: QNorm, Name: "model.layers.%d.self_attn.q_norm", Rows: querySize},
+				Term{Role: KNorm, Name: "model.layers.%d.self_attn.k_norm", Rows: keySize})
 		case O:
 			terms = append(terms, Term{Role: AttnOutNorm, Name: "model.layers.%d.post_attention_layernorm", Rows: HiddenSize})
 		case Down:

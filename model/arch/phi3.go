@@ -5,9 +5,9 @@ var phi3Terms = func() (terms []Term) {
 	for _, t := range llamaTerms {
 		switch t.Role {
 		case Q:
-			terms = append(terms, Term{Role: QKVRows, Name: "model.layers.%d.self_attn.qkv_proj", Rows: FusedSize, Cols: HiddenSize})
+			terms = append(terms, Term{Role: QKVRows, Name: "model.layers.%d.self_attn.qkv_proj", Rows: fusedSize, Cols: HiddenSize})
 		case Gate:
-			terms = append(terms, Term{Role: GateUp, Name: "model.layers.%d.mlp.gate_up_proj", Rows: TwoFFN, Cols: HiddenSize})
+			terms = append(terms, Term{Role: GateUp, Name: "model.layers.%d.mlp.gate_up_proj", Rows: twoFFN, Cols: HiddenSize})
 		case K, V, Up:
 		default:
 			terms = append(terms, t)

@@ -66,29 +66,29 @@ var qwen3NextTerms = func() (terms []Term) {
 	for _, t := range qwen2MoETerms {
 		switch t.Role {
 		case Q:
-			terms = append(terms, Term{Role: QGated, Name: t.Name, Rows: TwoQuery, Cols: HiddenSize, In: AttentionLayer})
+			terms = append(terms, Term{Role: QGated, Name: t.Name, Rows: twoQuery, Cols: HiddenSize, In: attentionLayer})
 		case V:
-			t.Bias, t.In = No, AttentionLayer
+			t.Bias, t.In = no, attentionLayer
 			terms = append(terms, t)
 			for _, n := range headNorms {
-				n.In = AttentionLayer
+				n.In = attentionLayer
 				terms = append(terms, n)
 			}
 		case K, O:
-			t.Bias, t.In = No, AttentionLayer
+			t.Bias, t.In = no, attentionLayer
 			terms = append(terms, t)
 		default:
 			terms = append(terms, t)
 		}
 	}
 	return after(terms, O,
-		Term{Role: DeltaIn, Name: name + "in_proj_qkvz", Rows: DeltaInSize, Cols: HiddenSize, In: RecurrentLayer},
-		Term{Role: DeltaGates, Name: name + "in_proj_ba", Rows: DeltaGateSize, Cols: HiddenSize, In: RecurrentLayer},
-		Term{Role: DeltaConv, Name: name + "conv1d", Rows: DeltaChannels, Cols: DeltaKernel, In: RecurrentLayer},
-		Term{Role: DeltaDecay, Name: name + "A_log", Rows: DeltaHeads, In: RecurrentLayer, Bare: true},
-		Term{Role: DeltaStep, Name: name + "dt_bias", Rows: DeltaHeads, In: RecurrentLayer, Bare: true},
-		Term{Role: DeltaNorm, Name: name + "norm", Rows: DeltaHeadSize, In: RecurrentLayer},
-		Term{Role: DeltaOut, Name: name + "out_proj", Rows: HiddenSize, Cols: DeltaValues, In: RecurrentLayer})
+		Term{Role: DeltaIn, Name: name + "in_proj_qkvz", Rows: deltaInSize, Cols: HiddenSize, In: recurrentLayer},
+		Term{Role: DeltaGates, Name: name + "in_proj_ba", Rows: deltaGateSize, Cols: HiddenSize, In: recurrentLayer},
+		Term{Role: DeltaConv, Name: name + "conv1d", Rows: deltaChannels, Cols: deltaKernel, In: recurrentLayer},
+		Term{Role: DeltaDecay, Name: name + "A_log", Rows: deltaHeads, In: recurrentLayer, Bare: true},
+		Term{Role: DeltaStep, Name: name + "dt_bias", Rows: deltaHeads, In: recurrentLayer, Bare: true},
+		Term{Role: DeltaNorm, Name: name + "norm", Rows: deltaHeadSize, In: recurrentLayer},
+		Term{Role: DeltaOut, Name: name + "out_proj", Rows: HiddenSize, Cols: deltaValues, In: recurrentLayer})
 }()
 
 // asConverted returns the terms of a model as llama.cpp's converter stores it: with what decays are made from, and,
@@ -100,8 +100,8 @@ func asConverted(terms []Term, split bool) (out []Term) {
 		case t.Role == DeltaDecay:
 			t.Role, t.Name = DeltaRate, name+"decay"
 		case t.Role == DeltaIn && split:
-			out = append(out, Term{Role: DeltaQKV, Name: name + "in_proj_qkv", Rows: DeltaChannels, Cols: HiddenSize, In: RecurrentLayer})
-			t.Role, t.Name, t.Rows = DeltaZ, name+"in_proj_z", DeltaValues
+			out = append(out, Term{Role: DeltaQKV, Name: name + "in_proj_qkv", Rows: deltaChannels, Cols: HiddenSize, In: recurrentLayer})
+			t.Role, t.Name, t.Rows = DeltaZ, name+"in_proj_z", deltaValues
 		}
 		out = append(out, t)
 	}

@@ -3,17 +3,17 @@ package arch
 import "talf/compute"
 
 var starCoder2Terms = []Term{
-	{Role: Embed, Name: "model.embed_tokens", Rows: VocabSize, Cols: HiddenSize},
-	{Role: InputNorm, Name: "model.layers.%d.input_layernorm", Rows: HiddenSize, Bias: Yes},
-	{Role: Q, Name: "model.layers.%d.self_attn.q_proj", Rows: QuerySize, Cols: HiddenSize, Bias: IfQKVBias},
-	{Role: K, Name: "model.layers.%d.self_attn.k_proj", Rows: KeySize, Cols: HiddenSize, Bias: IfQKVBias},
-	{Role: V, Name: "model.layers.%d.self_attn.v_proj", Rows: KeySize, Cols: HiddenSize, Bias: IfQKVBias},
-	{Role: O, Name: "model.layers.%d.self_attn.o_proj", Rows: HiddenSize, Cols: QuerySize, Bias: IfOBias},
-	{Role: PostNorm, Name: "model.layers.%d.post_attention_layernorm", Rows: HiddenSize, Bias: Yes},
+	{Role: Embed, Name: "model.embed_tokens", Rows: vocabSize, Cols: HiddenSize},
+	{Role: InputNorm, Name: "model.layers.%d.input_layernorm", Rows: HiddenSize, Bias: yes},
+	{Role: Q, Name: "model.layers.%d.self_attn.q_proj", Rows: querySize, Cols: HiddenSize, Bias: ifQKVBias},
+	{Role: K, Name: "model.layers.%d.self_attn.k_proj", Rows: keySize, Cols: HiddenSize, Bias: ifQKVBias},
+	{Role: V, Name: "model.layers.%d.self_attn.v_proj", Rows: keySize, Cols: HiddenSize, Bias: ifQKVBias},
+	{Role: O, Name: "model.layers.%d.self_attn.o_proj", Rows: HiddenSize, Cols: querySize, Bias: ifOBias},
+	{Role: PostNorm, Name: "model.layers.%d.post_attention_layernorm", Rows: HiddenSize, Bias: yes},
 	{Role: Up, Name: "model.layers.%d.mlp.c_fc", Rows: FFNSize, Cols: HiddenSize, Bias: IfMLPBias},
 	{Role: Down, Name: "model.layers.%d.mlp.c_proj", Rows: HiddenSize, Cols: FFNSize, Bias: IfMLPBias},
-	{Role: FinalNorm, Name: "model.norm", Rows: HiddenSize, Bias: Yes},
-	{Role: LMHead, Name: "lm_head", Rows: VocabSize, Cols: HiddenSize, Unless: IfTied},
+	{Role: FinalNorm, Name: "model.norm", Rows: HiddenSize, Bias: yes},
+	{Role: LMHead, Name: "lm_head", Rows: vocabSize, Cols: HiddenSize, Unless: ifTied},
 }
 
 // parseStarCoder2 reads StarCoder 2 (Lozhkov et al. 2024): grouped queries and rotary positions

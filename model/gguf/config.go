@@ -46,8 +46,8 @@ var families = []family{
 	{HeadArch, "llama", "LlamaForCausalLMEagle3", headNames, headConfig, llamaOrder},
 }
 
-// Architectures returns the names of the architectures that are read.
-func Architectures() []string {
+// architectures returns the names of the architectures that are read.
+func architectures() []string {
 	var all []string
 	for i := range families {
 		all = append(all, families[i].Arch)
@@ -99,7 +99,7 @@ func (f *File) family() (*family, error) {
 			return &families[i], nil
 		}
 	}
-	return nil, fmt.Errorf("%s: general.architecture %.40q is not supported; supported: %s", f.Path, arch, strings.Join(Architectures(), ", "))
+	return nil, fmt.Errorf("%s: general.architecture %.40q is not supported; supported: %s", f.Path, arch, strings.Join(architectures(), ", "))
 }
 
 // config returns the fields of config.json.

@@ -29,9 +29,9 @@ import (
 // maxDims bounds the dimensions of a tensor, as NumPy does.
 const maxDims = 64
 
-// MaxHeader is the size in bytes of the largest header accepted, as in the reference
+// maxHeader is the size in bytes of the largest header accepted, as in the reference
 // implementation.
-const MaxHeader = 100_000_000
+const maxHeader = 100_000_000
 
 // sizes maps a dtype to the bytes of one element.
 var sizes = map[string]int{
@@ -388,8 +388,8 @@ func Parse(name string, data []byte) (*Set, error) {
 		return fail("%d bytes, want at least the 8 of the header length", len(data))
 	}
 	n := binary.LittleEndian.Uint64(data)
-	if n > MaxHeader {
-		return fail("header of %d bytes, want at most %d: not a safetensors file?", n, MaxHeader)
+	if n > maxHeader {
+		return fail("header of %d bytes, want at most %d: not a safetensors file?", n, maxHeader)
 	}
 	if n > uint64(len(data)-8) {
 		return fail("header of %d bytes, but only %d follow: truncated?", n, len(data)-8)

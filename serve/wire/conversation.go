@@ -14,7 +14,7 @@ var roles = []string{"system", "developer", "user", assistant, "tool", "function
 
 // conversation reads the messages of a chat for its template.
 func (o *object) conversation() (p Prompt) {
-	messages := o.list("messages", MaxMessages)
+	messages := o.list("messages", maxMessages)
 	if o.err == nil && len(messages) == 0 {
 		o.fail("messages", "is empty, want at least one message")
 	}
@@ -140,7 +140,7 @@ func (o *object) plain(role string) bool {
 
 func (o *object) parts(name string) (string, *refuse.Error) {
 	var texts []string
-	for i, p := range o.list(name, MaxMessages) {
+	for i, p := range o.list(name, maxMessages) {
 		in := open(fmt.Sprintf("%s%s[%d]", o.at, name, i), p)
 		switch t := in.text("type"); {
 		case in.err != nil:

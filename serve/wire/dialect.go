@@ -30,7 +30,7 @@ var dialects = [...]struct {
 	Completion: {"cmpl-", "prompt", ParseCompletion, newChunks(Completion)},
 	Responses:  {responseID, "input", ParseResponses, newResponses},
 	Messages:   {messageID, "messages", ParseMessages, newMessages},
-	Infill:     {"infill-", "input_prefix", ParseInfill, newInfills},
+	Infill:     {"infill-", "input_prefix", parseInfill, newInfills},
 }
 
 // Parse reads the body of a request.
@@ -58,7 +58,7 @@ type Writer interface {
 	End(u Usage) []byte
 	// Fail ends a stream whose answers are not whole.
 	Fail(e *refuse.Error) []byte
-	// Ping keeps a silent stream open.
+	// ping keeps a silent stream open.
 	Ping() []byte
 }
 
@@ -94,10 +94,10 @@ func (w *chunks) End(u Usage) (b []byte) {
 	if w.Head.usage {
 		b = Event(w.LastChunk(w.d, u))
 	}
-	return append(b, Done...)
+	return append(b, done...)
 }
 
 // Fail ends without [DONE].
 func (w *chunks) Fail(e *refuse.Error) []byte { return ErrorEvent(e) }
 
-func (w *chunks) Ping() []byte { return []byte(Ping) }
+func (w *chunks) Ping() []byte { return []byte(ping) }

@@ -9,18 +9,18 @@ import (
 // A File is a text that stands before the one that is asked for, for what it tells of it.
 type File struct{ Name, Text string }
 
-// MaxFiles bounds input_extra.
-const MaxFiles = 1024
+// maxFiles bounds input_extra.
+const maxFiles = 1024
 
-// ParseInfill reads the body of POST /infill, as llama.cpp's server does.
-func ParseInfill(body []byte) (*Request, *refuse.Error) {
+// parseInfill reads the body of POST /infill, as llama.cpp's server does.
+func parseInfill(body []byte) (*Request, *refuse.Error) {
 	o := open("", body)
-	r := o.shared(MaxTemperature)
+	r := o.shared(maxTemperature)
 	o.untraced(r)
 	r.Stop = o.stops("stop")
 	p := Prompt{Infill: true, Text: o.need("input_prefix"), Suffix: o.need("input_suffix")}
 	p.Text += o.text("prompt") // what stands before the answer, and is no part of it
-	for i, e := range o.list("input_extra", MaxFiles) {
+	for i, e := range o.list("input_extra", maxFiles) {
 		f := open(fmt.Sprintf("input_extra[%d]", i), e)
 		p.Files = append(p.Files, File{Name: f.text("filename"), Text: f.need("text")})
 		if o.take(f); o.err != nil {
@@ -96,4 +96,4 @@ func (w *infills) End(u Usage) []byte {
 
 func (w *infills) Fail(e *refuse.Error) []byte { return ErrorEvent(e) }
 
-func (w *infills) Ping() []byte { return []byte(Ping) }
+func (w *infills) Ping() []byte { return []byte(ping) }

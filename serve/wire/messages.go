@@ -77,7 +77,7 @@ func (o *object) messages() *Request {
 // turns appends the messages. Those that follow one of the same role continue it, as Anthropic
 // documents: many templates take none.
 func (o *object) turns(t *talk) {
-	all := o.list("messages", MaxMessages)
+	all := o.list("messages", maxMessages)
 	if o.err == nil && len(all) == 0 {
 		o.fail("messages", "is empty, want at least one message")
 	}
@@ -103,7 +103,7 @@ func (o *object) turns(t *talk) {
 
 // blocks appends the blocks of a message.
 func (o *object) blocks(t *talk, role string) {
-	all := o.list("content", MaxMessages)
+	all := o.list("content", maxMessages)
 	if len(all) == 0 {
 		t.join(role, "")
 	}
@@ -311,7 +311,7 @@ type messageEvent struct {
 	Drafting *Drafting         `json:"talf,omitempty"`
 }
 
-func (e messageEvent) event() []byte { return NamedEvent(e.Type, must(e)) }
+func (e messageEvent) event() []byte { return namedEvent(e.Type, must(e)) }
 
 // A messageDelta is more of a block.
 type messageDelta struct {
@@ -381,7 +381,7 @@ func (w *messages) End(u Usage) []byte {
 	return append(b, messageEvent{Type: "message_stop"}.event()...)
 }
 
-func (w *messages) Fail(e *refuse.Error) []byte { return NamedEvent("error", MessagesError(e, "")) }
+func (w *messages) Fail(e *refuse.Error) []byte { return namedEvent("error", MessagesError(e, "")) }
 
 func (w *messages) Ping() []byte { return messageEvent{Type: "ping"}.event() }
 

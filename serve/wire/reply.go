@@ -448,11 +448,11 @@ func must(v any) []byte {
 	return b
 }
 
-// Done ends every stream of OpenAI's API.
-const Done = "data: [DONE]\n\n"
+// done ends every stream of OpenAI's API.
+const done = "data: [DONE]\n\n"
 
-// Ping is a comment that keeps a silent stream open.
-const Ping = ": ping\n\n"
+// ping is a comment that keeps a silent stream open.
+const ping = ": ping\n\n"
 
 // Comment is a line of a stream that clients skip.
 func Comment(format string, args ...any) []byte { return fmt.Appendf(nil, ": "+format+"\n\n", args...) }
@@ -462,8 +462,8 @@ func Event(chunk []byte) []byte {
 	return append(append([]byte("data: "), chunk...), '\n', '\n')
 }
 
-// NamedEvent is Event of a dialect whose events have names.
-func NamedEvent(name string, data []byte) []byte {
+// namedEvent is Event of a dialect whose events have names.
+func namedEvent(name string, data []byte) []byte {
 	return append([]byte("event: "+name+"\n"), Event(data)...)
 }
 

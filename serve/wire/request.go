@@ -23,7 +23,7 @@ func ParseChat(body []byte) (*Request, *refuse.Error) {
 	o.length("max_tokens", &r.MaxTokens)
 	o.length("max_completion_tokens", &r.MaxTokens) // the newer name wins
 	r.Logprobs = o.boolean("logprobs")
-	if n, ok := o.integer("top_logprobs", 0, MaxTop); ok {
+	if n, ok := o.integer("top_logprobs", 0, maxTop); ok {
 		if r.Top = int(n); n > 0 && !r.Logprobs {
 			o.fail("top_logprobs", "is %d without logprobs, want \"logprobs\": true", n)
 		}
@@ -53,7 +53,7 @@ func ParseCompletion(body []byte) (*Request, *refuse.Error) {
 		o.length("n_predict", &r.MaxTokens) // llama.cpp's
 		o.length("max_tokens", &r.MaxTokens)
 	}
-	if n, ok := o.integer("logprobs", 0, MaxTop); ok {
+	if n, ok := o.integer("logprobs", 0, maxTop); ok {
 		r.Logprobs, r.Top = true, int(n)
 	}
 	if suffix := o.text("suffix"); suffix != "" {
@@ -110,7 +110,7 @@ const (
 
 // common reads the fields that chat and completions have in common.
 func (o *object) common() *Request {
-	r := o.shared(MaxTemperature)
+	r := o.shared(maxTemperature)
 	if n, ok := o.integer("n", 1, MaxChoices); ok {
 		r.N = int(n)
 	}
@@ -130,10 +130,10 @@ func (o *object) common() *Request {
 
 // stops reads texts that end an answer.
 func (o *object) stops(name string) []string {
-	texts := o.texts(name, MaxStops)
+	texts := o.texts(name, maxStops)
 	for i, s := range texts {
-		if s == "" || len(s) > MaxStopBytes {
-			o.fail(name, "text %d has %d bytes, want 1 to %d", i, len(s), MaxStopBytes)
+		if s == "" || len(s) > maxStopBytes {
+			o.fail(name, "text %d has %d bytes, want 1 to %d", i, len(s), maxStopBytes)
 		}
 	}
 	return texts
@@ -149,7 +149,7 @@ func (o *object) shared(hottest float64) *Request {
 		r.Seed = &seed
 	}
 	var err error
-	if r.StopIDs, err = ids(o.list("stop_token_ids", MaxStopIDs)); err != nil {
+	if r.StopIDs, err = ids(o.list("stop_token_ids", maxStopIDs)); err != nil {
 		o.fail("stop_token_ids", "%v", err)
 	}
 	r.IgnoreEOS = o.boolean("ignore_eos")
@@ -198,8 +198,8 @@ func (o *object) sampling(p *sample.Params, hottest float64) {
 	if bias == nil {
 		return
 	}
-	if len(bias.fields) > MaxBiases {
-		o.fail("logit_bias", "has %d tokens, want at most %d", len(bias.fields), MaxBiases)
+	if len(bias.fields) > maxBiases {
+		o.fail("logit_bias", "has %d tokens, want at most %d", len(bias.fields), maxBiases)
 	}
 	for key := range bias.fields {
 		id, err := strconv.ParseInt(key, 10, 32)
@@ -241,7 +241,7 @@ func (o *object) prediction() string {
 		return p.text("content")
 	}
 	var b strings.Builder
-	for i, e := range p.list("content", MaxMessages) {
+	for i, e := range p.list("content", maxMessages) {
 		part := open(fmt.Sprintf("%scontent[%d]", p.at, i), e)
 		if t := part.text("type"); part.err == nil && t != "text" {
 			part.fail("type", "is %q, want \"text\"", t)
@@ -264,7 +264,7 @@ func (o *object) prompts() []Prompt {
 	case v[0] == '"':
 		return []Prompt{{Text: o.text("prompt")}}
 	}
-	all := o.list("prompt", MaxPromptList)
+	all := o.list("prompt", maxPromptList)
 	if o.err != nil {
 		return nil
 	}
@@ -279,8 +279,8 @@ func (o *object) prompts() []Prompt {
 		}
 		return []Prompt{{Tokens: tokens}}
 	}
-	if len(all) > MaxPrompts {
-		o.fail("prompt", "has %d prompts, want at most %d", len(all), MaxPrompts)
+	if len(all) > maxPrompts {
+		o.fail("prompt", "has %d prompts, want at most %d", len(all), maxPrompts)
 		return nil
 	}
 	out := make([]Prompt, len(all))
@@ -351,7 +351,7 @@ func ParseDetokenize(body []byte) ([]int32, *refuse.Error) {
 	if _, ok := o.has("tokens"); !ok {
 		o.fail("tokens", "is missing")
 	}
-	tokens, err := ids(o.list("tokens", MaxPromptList))
+	tokens, err := ids(o.list("tokens", maxPromptList))
 	if err != nil {
 		o.fail("tokens", "%v", err)
 	}

@@ -40,7 +40,7 @@ var included = []string{
 // ParseResponses reads the body of POST /v1/responses.
 func ParseResponses(body []byte) (*Request, *refuse.Error) {
 	o := open("", body)
-	r := o.shared(MaxTemperature)
+	r := o.shared(maxTemperature)
 	if r.Model == "" {
 		o.fail("model", "is missing, want the name of a model")
 	}
@@ -63,7 +63,7 @@ func ParseResponses(body []byte) (*Request, *refuse.Error) {
 			o.unsupported(fmt.Sprintf("include[%d]", i), "is %q: this server can include %s", what, logprobsIncluded)
 		}
 	}
-	if n, ok := o.integer("top_logprobs", 0, MaxTop); ok {
+	if n, ok := o.integer("top_logprobs", 0, maxTop); ok {
 		if r.Top = int(n); n > 0 && !r.Logprobs {
 			o.fail("top_logprobs", "is %d without log probabilities, want %q in include", n, logprobsIncluded)
 		}
@@ -173,8 +173,8 @@ func (o *object) metadata() map[string]string {
 	if m == nil {
 		return out
 	}
-	if len(m.fields) > MaxMetadata {
-		o.fail("metadata", "has %d pairs, want at most %d", len(m.fields), MaxMetadata)
+	if len(m.fields) > maxMetadata {
+		o.fail("metadata", "has %d pairs, want at most %d", len(m.fields), maxMetadata)
 	}
 	for key := range m.fields {
 		value := m.text(key)
@@ -198,7 +198,7 @@ func (o *object) input(t *talk) {
 		t.say("user", o.text("input"))
 		return
 	}
-	items := o.list("input", MaxMessages)
+	items := o.list("input", maxMessages)
 	if len(items) == 0 {
 		o.fail("input", "is empty, want a text or a list of messages")
 	}
@@ -252,7 +252,7 @@ func (o *object) message(t *talk) {
 // thoughts reads the texts of an item of reasoning.
 func (o *object) thoughts() string {
 	var b strings.Builder
-	for i, v := range o.list("content", MaxMessages) {
+	for i, v := range o.list("content", maxMessages) {
 		in := open(fmt.Sprintf("%scontent[%d]", o.at, i), v)
 		if kind := in.text("type"); in.err == nil && kind != reasoningText {
 			in.fail("type", "is %q, want %q", kind, reasoningText)

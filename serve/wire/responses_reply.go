@@ -241,7 +241,7 @@ type event struct {
 func (w *responses) event(e event) []byte {
 	e.Number = w.number
 	w.number++
-	return NamedEvent(e.Type, must(e))
+	return namedEvent(e.Type, must(e))
 }
 
 // of is an event of an output, and ofPart one of its part.
@@ -363,4 +363,4 @@ func (w *responses) Fail(e *refuse.Error) []byte {
 	return w.event(event{Type: "response.failed", Response: r})
 }
 
-func (w *responses) Ping() []byte { return []byte(Ping) }
+func (w *responses) Ping() []byte { return []byte(ping) }

@@ -85,16 +85,16 @@ type Draft struct {
 // Limits bound the parts of a request. They come on top of the limit on its size.
 const (
 	MaxChoices    = 128  // n
-	MaxPrompts    = 128  // of one completion request
-	MaxMessages   = 4096 // of one conversation
-	MaxStops      = 16
-	MaxStopBytes  = 256 // of one stop text
-	MaxStopIDs    = 64
-	MaxBiases     = 1024
-	MaxTop        = 20 // top_logprobs
-	MaxMetadata   = 16 // pairs that a response repeats
-	MaxPromptList = 1 << 20
+	maxPrompts    = 128  // of one completion request
+	maxMessages   = 4096 // of one conversation
+	maxStops      = 16
+	maxStopBytes  = 256 // of one stop text
+	maxStopIDs    = 64
+	maxBiases     = 1024
+	maxTop        = 20 // top_logprobs
+	maxMetadata   = 16 // pairs that a response repeats
+	maxPromptList = 1 << 20
 )
 
-// MaxTemperature is the highest temperature of OpenAI's API.
-const MaxTemperature = 2
+// maxTemperature is the highest temperature of OpenAI's API.
+const maxTemperature = 2

@@ -127,7 +127,7 @@ func (b *Builder) Without(d, o *DFA) (*DFA, error) {
 
 // Or returns the automaton of what one of them accepts.
 func (b *Builder) Or(d, o *DFA) (*DFA, error) {
-	all := Universe()
+	all := universe()
 	a, err := b.Without(all, d)
 	if err != nil {
 		return nil, err
@@ -138,8 +138,8 @@ func (b *Builder) Or(d, o *DFA) (*DFA, error) {
 	return b.Without(all, a)
 }
 
-// Universe returns the automaton of all bytes.
-func Universe() *DFA {
+// universe returns the automaton of all bytes.
+func universe() *DFA {
 	return &DFA{classes: 1, next: []int32{0}, accept: []bool{true}}
 }
 

@@ -34,11 +34,11 @@ func Read(path string) (Run, error) {
 	if err == nil && len(all) == 0 {
 		err = fmt.Errorf("%s: no step was made yet", path)
 	}
-	return Run{path, Rows(all)}, err
+	return Run{path, rows(all)}, err
 }
 
-// Rows sums up steps. A row ends with an evaluation, a stage or the log.
-func Rows(all []train.Progress) []Row {
+// rows sums up steps. A row ends with an evaluation, a stage or the log.
+func rows(all []train.Progress) []Row {
 	var rows []Row
 	var loss, seconds float64
 	var steps, positions int

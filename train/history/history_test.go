@@ -16,7 +16,7 @@ func TestRowsEndWithEvaluationsAndStages(t *testing.T) {
 	step := func(n, stage int, loss float64, e *train.Eval) train.Progress {
 		return train.Progress{Step: n, Stage: stage, Loss: loss, LR: 0.5, Norm: float64(n), Positions: 10, Seconds: 0.25, Eval: e}
 	}
-	got := Rows([]train.Progress{step(1, 0, 4, nil), step(2, 0, 3, eval), step(3, 0, 2, nil), step(4, 1, 1, nil), step(5, 1, 0.5, nil)})
+	got := rows([]train.Progress{step(1, 0, 4, nil), step(2, 0, 3, eval), step(3, 0, 2, nil), step(4, 1, 1, nil), step(5, 1, 0.5, nil)})
 	want := []Row{
 		{Step: 2, Stage: 1, Loss: 3.5, Norm: 2, LR: 0.5, PerSecond: 40, Eval: eval},
 		{Step: 3, Stage: 1, Loss: 2, Norm: 3, LR: 0.5, PerSecond: 40},

@@ -17,8 +17,8 @@ type Network struct {
 	block  arch.Block // Mask is −1 for the last of the target's tokens
 }
 
-// Networks returns the kinds of draft heads, in the order of help and errors.
-func Networks() []Network {
+// networks returns the kinds of draft heads, in the order of help and errors.
+func networks() []Network {
 	return []Network{
 		{Line: spec.Line{Name: "eagle", Doc: "EAGLE-1 and 2: fc over embedding and hidden state, the target's LM head"}},
 		{eagle3: arch.Eagle3{On: true}, Line: spec.Line{
@@ -43,7 +43,7 @@ func ParseNetwork(text string) (Network, error) {
 	if text == "" {
 		text = "eagle"
 	}
-	n, v, err := spec.Table[Network]{Kind: "network", Lines: Networks()}.Parse(text)
+	n, v, err := spec.Table[Network]{Kind: "network", Lines: networks()}.Parse(text)
 	if err != nil {
 		return n, err
 	}

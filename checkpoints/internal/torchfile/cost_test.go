@@ -33,7 +33,7 @@ func TestMutatedFilesAreCheap(t *testing.T) {
 	i := 0
 	check := func(b []byte) {
 		i++
-		costtest.Check(t, "file "+strconv.Itoa(i), costtest.Default, func(context.Context) { _, _ = Parse("x", bytes.NewReader(b), int64(len(b))) })
+		costtest.Check(t, "file "+strconv.Itoa(i), costtest.Default, func(context.Context) { _, _ = parse("x", bytes.NewReader(b), int64(len(b))) })
 	}
 	for b := range costtest.Mutations(1, files, n) {
 		check(b)
@@ -60,7 +60,7 @@ func TestPicklesThatRepeatThemselvesAreCheap(t *testing.T) {
 	} {
 		b := file(t, p)
 		costtest.Check(t, name, costtest.Default, func(context.Context) {
-			if _, err := Parse("x", bytes.NewReader(b), int64(len(b))); err == nil || len(err.Error()) > 400 {
+			if _, err := parse("x", bytes.NewReader(b), int64(len(b))); err == nil || len(err.Error()) > 400 {
 				t.Errorf("%s: %v, want a short refusal", name, err)
 			}
 		})
@@ -71,6 +71,6 @@ func FuzzCost(f *testing.F) {
 	f.Add([]byte(tensorOf(0, "K\x04K\x04\x86", "K\x04K\x01\x86")))
 	f.Fuzz(func(t *testing.T, pickle []byte) {
 		b := file(t, string(pickle))
-		costtest.Check(t, "file", costtest.Default, func(context.Context) { _, _ = Parse("x", bytes.NewReader(b), int64(len(b))) })
+		costtest.Check(t, "file", costtest.Default, func(context.Context) { _, _ = parse("x", bytes.NewReader(b), int64(len(b))) })
 	})
 }

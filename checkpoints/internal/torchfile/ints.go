@@ -24,14 +24,14 @@ func ReadInts(path string) (ids []int64, err error) {
 	if err != nil {
 		return nil, fmt.Errorf("read numbers: %w", err)
 	}
-	if ids, err = ParseInts(f, info.Size()); err != nil {
+	if ids, err = parseInts(f, info.Size()); err != nil {
 		return nil, fmt.Errorf("%s: %w", path, err)
 	}
 	return ids, nil
 }
 
-// ParseInts reads such a file of the given size from r.
-func ParseInts(r io.ReaderAt, size int64) ([]int64, error) {
+// parseInts reads such a file of the given size from r.
+func parseInts(r io.ReaderAt, size int64) ([]int64, error) {
 	a, err := open(r, size)
 	if err != nil {
 		return nil, err

@@ -15,7 +15,7 @@ func TestIntegersRoundTrip(t *testing.T) {
 		if err := WriteInts(&b, ids); err != nil {
 			t.Fatal(err)
 		}
-		got, err := ParseInts(bytes.NewReader(b.Bytes()), int64(b.Len()))
+		got, err := parseInts(bytes.NewReader(b.Bytes()), int64(b.Len()))
 		if err != nil || !slices.EqualFunc(got, ids, func(a int64, b int32) bool { return a == int64(b) }) {
 			t.Errorf("%v was read as %v, %v", ids, got, err)
 		}
@@ -30,7 +30,7 @@ func TestFilesOtherThanListsOfIntegersAreRefused(t *testing.T) {
 		strings.Replace(tensorOf(0, "K\x04K\x04\x86", "K\x04K\x01\x86"), "}X\x01\x00\x00\x00w", "", 1): "",
 	} {
 		b := file(t, pickle)
-		if _, err := ParseInts(bytes.NewReader(b), int64(len(b))); err == nil || !strings.Contains(err.Error(), want) {
+		if _, err := parseInts(bytes.NewReader(b), int64(len(b))); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%q: %v, want %q in it", pickle, err, want)
 		}
 	}
@@ -39,7 +39,7 @@ func TestFilesOtherThanListsOfIntegersAreRefused(t *testing.T) {
 	if err := Write(&b, safetensors.Tensor{Name: "x", DType: "I32", Shape: []int{1}, Data: make([]byte, 4)}); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := ParseInts(bytes.NewReader(b.Bytes()), int64(b.Len())); err == nil {
+	if _, err := parseInts(bytes.NewReader(b.Bytes()), int64(b.Len())); err == nil {
 		t.Error("a dictionary was accepted as a list")
 	}
 }
@@ -51,7 +51,7 @@ func FuzzParseInts(f *testing.F) {
 	}
 	f.Add(b.Bytes())
 	f.Fuzz(func(t *testing.T, b []byte) {
-		ids, err := ParseInts(bytes.NewReader(b), int64(len(b)))
+		ids, err := parseInts(bytes.NewReader(b), int64(len(b)))
 		if err == nil && len(ids) > len(b) {
 			t.Errorf("%d numbers from %d bytes", len(ids), len(b))
 		}

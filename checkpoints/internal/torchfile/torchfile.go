@@ -52,11 +52,11 @@ func Read(path string) (ts []safetensors.Tensor, err error) {
 	if err != nil {
 		return nil, fmt.Errorf("read tensors: %w", err)
 	}
-	return Parse(path, f, info.Size())
+	return parse(path, f, info.Size())
 }
 
-// Parse reads a file of the given size from r; name is used in errors.
-func Parse(name string, r io.ReaderAt, size int64) ([]safetensors.Tensor, error) {
+// parse reads a file of the given size from r; name is used in errors.
+func parse(name string, r io.ReaderAt, size int64) ([]safetensors.Tensor, error) {
 	a, err := open(r, size)
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", name, err)

@@ -70,7 +70,7 @@ func TestATruncatedFileIsRefusedWhereverItEnds(t *testing.T) {
 		t.Fatal(err)
 	}
 	for n := range whole {
-		if _, err := Parse("x", bytes.NewReader(whole[:n]), int64(n)); err == nil {
+		if _, err := parse("x", bytes.NewReader(whole[:n]), int64(n)); err == nil {
 			t.Fatalf("%d of %d bytes were accepted as a whole file", n, len(whole))
 		}
 	}
@@ -97,7 +97,7 @@ func TestWrittenFilesAreReadableAndAligned(t *testing.T) {
 	if !bytes.Equal(a.Bytes(), b.Bytes()) {
 		t.Error("equal tensors give other bytes")
 	}
-	got, err := Parse("x", bytes.NewReader(a.Bytes()), int64(a.Len()))
+	got, err := parse("x", bytes.NewReader(a.Bytes()), int64(a.Len()))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -146,7 +146,7 @@ func tensorOf(offset byte, shape, stride string) string {
 
 func TestHostilePicklesAreRefused(t *testing.T) {
 	ok := tensorOf(0, "K\x04K\x04\x86", "K\x04K\x01\x86")
-	if ts, err := Parse("x", bytes.NewReader(file(t, ok)), int64(len(file(t, ok)))); err != nil || len(ts) != 1 {
+	if ts, err := parse("x", bytes.NewReader(file(t, ok)), int64(len(file(t, ok)))); err != nil || len(ts) != 1 {
 		t.Fatalf("the valid pickle: %v, %v", ts, err)
 	}
 	for name, c := range map[string]struct{ pickle, want string }{
@@ -183,12 +183,12 @@ func TestHostilePicklesAreRefused(t *testing.T) {
 		"a key out of the archive":        {strings.Replace(ok, "X\x01\x00\x00\x000", "X\x05\x00\x00\x00../..", 1), "no entry"},
 	} {
 		b := file(t, c.pickle)
-		if _, err := Parse("x", bytes.NewReader(b), int64(len(b))); err == nil || !strings.Contains(err.Error(), c.want) || len(err.Error()) > 400 {
+		if _, err := parse("x", bytes.NewReader(b), int64(len(b))); err == nil || !strings.Contains(err.Error(), c.want) || len(err.Error()) > 400 {
 			t.Errorf("%s: %v, want %q in it", name, err, c.want)
 		}
 	}
 	b := file(t, strings.Repeat("(", maxPickle+1))
-	if _, err := Parse("x", bytes.NewReader(b), int64(len(b))); err == nil || !strings.Contains(err.Error(), "at most") {
+	if _, err := parse("x", bytes.NewReader(b), int64(len(b))); err == nil || !strings.Contains(err.Error(), "at most") {
 		t.Errorf("a pickle beyond the limit: %v", err)
 	}
 }
@@ -250,7 +250,7 @@ func TestStoragesThatShareTheirBytesAreRefused(t *testing.T) {
 		copy(entry(i)[20:28], entry(0)[20:28])
 		copy(entry(i)[42:46], entry(0)[42:46])
 	}
-	_, err = Parse("x", bytes.NewReader(raw), int64(len(raw)))
+	_, err = parse("x", bytes.NewReader(raw), int64(len(raw)))
 	if err == nil || !strings.Contains(err.Error(), `has 4000 bytes, want at most`) {
 		t.Errorf("9 storages of 4000 bytes in a file of %d: %v", len(raw), err)
 	}
@@ -266,7 +266,7 @@ func FuzzParse(f *testing.F) {
 	}
 	f.Add(file(f, tensorOf(0, "K\x04K\x04\x86", "K\x04K\x01\x86")))
 	f.Fuzz(func(t *testing.T, b []byte) {
-		ts, err := Parse("x", bytes.NewReader(b), int64(len(b)))
+		ts, err := parse("x", bytes.NewReader(b), int64(len(b)))
 		if err != nil {
 			return
 		}

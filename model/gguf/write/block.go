@@ -13,8 +13,8 @@ import (
 	"talf/model/safetensors"
 )
 
-// BlockArch is the architecture of files of block heads.
-const BlockArch = "dflash"
+// blockArch is the architecture of files of block heads.
+const blockArch = "dflash"
 
 // A Block is a DFlash or DSpark head to be written for llama.cpp, which has its tensors, keys and order of rows in
 // src/models/dflash.cpp and common/speculative.cpp, as of autumn 2026. Fields are those of Head; Tensors have the names
@@ -133,9 +133,9 @@ func blockName(dir string) (string, bool) {
 // keys returns the head's keys.
 func (h *Block) keys() []gguf.Raw {
 	s, b := h.Spec, &h.Spec.Block
-	const a = BlockArch + "."
+	const a = blockArch + "."
 	keys := append(layerKeys(a, s), []gguf.Raw{
-		Text("general.architecture", BlockArch),
+		Text("general.architecture", blockArch),
 		Text("general.type", "model"),
 		Text("general.name", h.Name),
 		number("general.file_type", fileType(h.Tensors)),

@@ -13,10 +13,10 @@ type Layout struct {
 // A Place is where the keys and values of a layer are: layer Layer of group Group.
 type Place struct{ Group, Layer int }
 
-// Slack is the number of positions by which a sequence may be cut back although it keeps only its
+// slack is the number of positions by which a sequence may be cut back although it keeps only its
 // window: a draft head is a round behind its target, and the end of an answer is often spelt otherwise
 // in the next prompt.
-const Slack = blockLen
+const slack = blockLen
 
 // Arrange returns the layout of layers with these windows, and each layer's place. Groups are as large
 // as they can be while at most one in 16 of their layers, of each window, is not there.
@@ -72,12 +72,12 @@ func (l *Layout) Full() int {
 // Windowed reports whether some groups have a window.
 func (l *Layout) Windowed() bool { return l.Full() < len(l.Windows) }
 
-// First returns the first position that a sequence of n tokens keeps in a group with window w: later
+// first returns the first position that a sequence of n tokens keeps in a group with window w: later
 // tokens, and those after it is cut back by Slack, see none before.
-func First(n, w int) int { return max(0, n+1-w-Slack) }
+func first(n, w int) int { return max(0, n+1-w-slack) }
 
 // windowBlocks is the most blocks of a group with window w that a sequence keeps.
-func windowBlocks(w int) int { return Blocks(w+Slack) + 1 }
+func windowBlocks(w int) int { return Blocks(w+slack) + 1 }
 
 // Blocks returns the blocks of n positions in one group.
 func Blocks(n int) int { return (n + blockLen - 1) / blockLen }
@@ -97,18 +97,18 @@ func (l *Layout) keeps(n, w int, places bool) int {
 	case w == 0:
 		return Blocks(n)
 	case places:
-		return min(Blocks(n), (1+MostPlaces)*windowBlocks(w))
+		return min(Blocks(n), (1+mostPlaces)*windowBlocks(w))
 	}
 	return min(Blocks(n), windowBlocks(w))
 }
 
 // Window returns the most positions that groups with a window keep of a sequence with places.
 func (l *Layout) Window() int {
-	return (1 + MostPlaces) * windowBlocks(slices.Max(l.Windows)) * blockLen
+	return (1 + mostPlaces) * windowBlocks(slices.Max(l.Windows)) * blockLen
 }
 
-// MostPlaces is the number of places at which a sequence keeps its windows, besides its end.
-const MostPlaces = 3
+// mostPlaces is the number of places at which a sequence keeps its windows, besides its end.
+const mostPlaces = 3
 
 // Takes returns the most blocks that a sequence of from positions takes to have to positions, of
 // which at most pass run before it gives blocks back.

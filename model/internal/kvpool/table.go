@@ -62,7 +62,7 @@ func (t *Table) KeepAt(n int) {
 	}
 	t.places = append(t.places, n)
 	slices.Sort(t.places[:len(t.places)-1])
-	if len(t.places) > MostPlaces {
+	if len(t.places) > mostPlaces {
 		t.places = slices.Delete(t.places, 1, 2)
 		clear(t.seen)
 	}
@@ -78,7 +78,7 @@ func (t *Table) GiveBack(n int) {
 			continue
 		}
 		// A branch may also begin with the last token.
-		end := min(First(n, w), max(0, n-1)) / blockLen
+		end := min(first(n, w), max(0, n-1)) / blockLen
 		for ; t.seen[g] < end; t.seen[g]++ {
 			i := t.seen[g]
 			if b := t.Of[g][i]; b >= 0 && !t.placed(i, w) {
@@ -92,7 +92,7 @@ func (t *Table) GiveBack(n int) {
 // placed reports whether block i of a group with window w belongs to a place.
 func (t *Table) placed(i, w int) bool {
 	return slices.ContainsFunc(t.places, func(n int) bool {
-		return i*blockLen < n && (i+1)*blockLen > First(n, w)
+		return i*blockLen < n && (i+1)*blockLen > first(n, w)
 	})
 }
 

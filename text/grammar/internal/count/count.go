@@ -3,8 +3,8 @@ package count
 
 import "math"
 
-// Unbounded is no bound.
-const Unbounded = -1
+// unbounded is no bound.
+const unbounded = -1
 
 // An Automaton over bytes, as package grammar has them.
 type Automaton struct {
@@ -18,7 +18,7 @@ type Automaton struct {
 // that no state is made for each: place count·states + state of the expression is after so many units.
 type Counter struct {
 	Ends   []bool     // [state] a unit has just ended, or nothing has begun
-	Lo, Hi int32      // Hi Unbounded: any number, and counts end at lo
+	Lo, Hi int32      // Hi unbounded: any number, and counts end at lo
 	left   []int32    // [state] units that end at least on the way to where the text may end
 	Most   int32      // of these
 	early  [][]uint64 // [count below lo] the states after which the text can still be long enough, and not too long, as bits
@@ -131,7 +131,7 @@ func (c *Counter) Viable(count, at int32) bool {
 	if count < c.Lo {
 		return c.early[count][at>>6]>>(at&63)&1 != 0
 	}
-	return c.Hi == Unbounded || int64(count)+int64(c.left[at]) <= int64(c.Hi)
+	return c.Hi == unbounded || int64(count)+int64(c.left[at]) <= int64(c.Hi)
 }
 
 // Longest returns how many bytes the longest text has that d accepts, −1 if there is none that is longest.
