@@ -21,7 +21,8 @@ import (
 )
 
 const (
-	// chunk is how many prompts are answered before the tokens are counted again.
+	// chunk is how many prompts are answered before it is known how long answers are; with Plan.Hours, before the time
+	// is looked at.
 	chunk = 64
 	// answering is the share of the time that answers may take of Plan.Hours. The rest is labelling, training and
 	// measuring.
@@ -125,7 +126,7 @@ func (r *run) answers(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	for n := max(chunk, there); f.Answers == 0; n += chunk {
+	for n, more := max(chunk, there), chunk; f.Answers == 0; n += more {
 		began := time.Now()
 		tasks := w.prompts(held + n)[held:]
 		if err := w.fill(ctx, d, path, tasks); err != nil {
@@ -149,6 +150,9 @@ func (r *run) answers(ctx context.Context) error {
 		case len(tasks) < n:
 		default:
 			r.Tools.Tell(fmt.Sprintf("    %d tokens of answers", sum))
+			if r.Plan.Tokens > 0 && sum > 0 {
+				more = max(chunk/4, (r.Plan.Tokens-sum)*n/sum) // as many as are expected to be missing
+			}
 			if err := r.state.Save(); err != nil {
 				return err
 			}
