@@ -77,9 +77,6 @@ func New(c Config) (*Search, error) {
 	return &Search{cfg: c}, nil
 }
 
-// Width is the number of next tokens that a row should hold: K.
-func (s *Search) Width() int { return s.cfg.K }
-
 // Tree returns the nodes that were asked for, level by level: all of the tree, since
 // those of the last level carry a label too.
 func (s *Search) Tree() *tree.Tree { return &s.tree }

@@ -85,14 +85,6 @@ func (f *File) Tensor(name string) *Tensor {
 	panic("gguftest: no tensor " + name)
 }
 
-// Rename renames the tensors and keys that f has, and drops those for which name returns "".
-func (f *File) Rename(name func(string) string) {
-	for i := range f.Tensors {
-		f.Tensors[i].Name = name(f.Tensors[i].Name)
-	}
-	f.Tensors = slices.DeleteFunc(f.Tensors, func(t Tensor) bool { return t.Name == "" })
-}
-
 func text(b []byte, s string) []byte {
 	return append(binary.LittleEndian.AppendUint64(b, uint64(len(s))), s...)
 }
