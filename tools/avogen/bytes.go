@@ -166,7 +166,7 @@ func (g *gen) q5Bytes(n int, minima bool) {
 
 // q4Bytes emits a kernel of integers of 4 bits.
 func (g *gen) q4Bytes(q *nibbles, n int) {
-	f, scales, end := g.q4Frame(q, bytesPlanes, n, false, func(f *frame) { f.hold(g.busy(n), "quant nibble") })
+	f, end := g.q4Frame(q, bytesPlanes, n, false, func(f *frame) { f.hold(g.busy(n), "quant nibble") })
 	for j := range 16 / g.width {
 		sum := f.sums(n, 2) // outputs of the low bits, and of the high ones
 		if !q.minima {
@@ -185,7 +185,7 @@ func (g *gen) q4Bytes(q *nibbles, n int) {
 			f.octets(sum, []reg.VecVirtual{low, high}, line, q.minima && line == 0)
 		}
 		f.widened(sum)
-		f.scale(sum, q.minima, q.plus, f.q4Columns(q, j, scales)...)
+		f.scale(sum, q.minima, q.plus, f.q4Columns(q, j)...)
 	}
 	end()
 }
@@ -225,7 +225,7 @@ func (g *gen) q6Bytes(n int) {
 	if g.dots {
 		by = "quant quarter"
 	}
-	f, scales, end := g.q6Frame(bytesPlanes, n, false, by, func(f *frame) {
+	f, end := g.q6Frame(bytesPlanes, n, false, by, func(f *frame) {
 		if g.dots {
 			f.hold(g.busy(n), "quant top", "quant six", "quant two", "quant next", "quant last")
 		} else {
@@ -251,7 +251,7 @@ func (g *gen) q6Bytes(n int) {
 				f.octets(sum, w, q6kLine/16*half+i, false)
 			}
 			f.widened(sum)
-			f.q6(sum, scales, half, col)
+			f.q6(sum, half, col)
 		}
 	}
 	end()

@@ -47,8 +47,8 @@ func (q *nibbles) ints() int {
 // the outputs' own and adds these, for the outputs of register j of the low ones, and of the high
 // ones. It is the rest of a block. If centred, t is Σ a·(v&15) and v 128·Σ a too small; else both are as q4Starts begins
 // them.
-func (f *frame) q4(q *nibbles, sums [][]reg.VecVirtual, j int, scales reg.Register, centred bool) {
-	cols := f.q4Columns(q, j, scales)
+func (f *frame) q4(q *nibbles, sums [][]reg.VecVirtual, j int, centred bool) {
+	cols := f.q4Columns(q, j)
 	cols[0].sum = func(r int) {
 		t, v := sums[r][0], sums[r][1]
 		f.VPSUBD(t, v, v)
@@ -64,45 +64,39 @@ func (f *frame) q4(q *nibbles, sums [][]reg.VecVirtual, j int, scales reg.Regist
 }
 
 // q4Columns returns the columns of the outputs of register j of the low bits, and of those of the high ones.
-func (f *frame) q4Columns(q *nibbles, j int, scales reg.Register) []column {
+func (f *frame) q4Columns(q *nibbles, j int) []column {
 	cols := make([]column, 2)
 	for i := range cols {
 		at := j + 16/f.width*i
-		cols[i].at, cols[i].scales = at, func() (d, m reg.VecVirtual) { return f.q4Scales(q, at, scales) }
+		cols[i].at, cols[i].scales = at, func() (d, m reg.VecVirtual) { return f.q4Scales(q, at) }
 	}
 	return cols
 }
 
 // q4Scales returns the scales and, if there are some, the minima of the outputs from the at-th register on.
-func (f *frame) q4Scales(q *nibbles, at int, scales reg.Register) (d, m reg.VecVirtual) {
+func (f *frame) q4Scales(q *nibbles, at int) (d, m reg.VecVirtual) {
 	if q.shared {
 		at *= f.width
 		own := func(disp int) func(s reg.VecVirtual) {
 			return func(s reg.VecVirtual) { f.VPMOVZXBD(operand.Mem{Base: f.b, Disp: disp}, s) }
 		}
-		return f.sharedScales(scales, at, own(at)), f.sharedScales(scales, 32+at, own(q4kMins+at))
+		return f.sharedScales(at, own(at)), f.sharedScales(32+at, own(q4kMins+at))
 	}
 	d = f.vec()
-	f.VCVTPH2PS(operand.Mem{Base: scales, Disp: 2 * f.width * at}, d)
+	f.VCVTPH2PS(operand.Mem{Base: f.b, Disp: 2 * f.width * at}, d)
 	if q.minima {
 		m = f.vec()
-		f.VCVTPH2PS(operand.Mem{Base: scales, Disp: q8Scales + 2*f.width*at}, m)
+		f.VCVTPH2PS(operand.Mem{Base: f.b, Disp: q8Scales + 2*f.width*at}, m)
 	}
 	return d, m
 }
 
 // sharedScales returns the scales of a part of a block, which load gives as integers, times those that the block's parts
 // share, from the at-th on.
-func (f *frame) sharedScales(scales reg.Register, at int, load func(s reg.VecVirtual)) reg.VecVirtual {
+func (f *frame) sharedScales(at int, load func(s reg.VecVirtual)) reg.VecVirtual {
 	s := f.vec()
 	load(s)
 	f.VCVTDQ2PS(s, s)
-	if f.wide() {
-		d := f.vec()
-		f.VCVTPH2PS(operand.Mem{Base: scales, Disp: 2 * at}, d)
-		f.VMULPS(s, d, d)
-		return d
-	}
 	f.VMULPS(f.shared.Offset(4*at), s, s)
 	return s
 }
@@ -136,9 +130,8 @@ func (g *gen) words(full, bcst func(...operand.Op), m operand.Mem, ops ...operan
 	full(append([]operand.Op{t}, ops...)...)
 }
 
-// q4Frame starts a kernel of a format up to the first line of a block. It returns where the block's first scales are, and
-// what ends the block.
-func (g *gen) q4Frame(q *nibbles, planes string, n int, keep bool, consts func(f *frame)) (f *frame, scales reg.Register, end func()) {
+// q4Frame starts a kernel of a format up to the first line of a block. It returns what ends the block.
+func (g *gen) q4Frame(q *nibbles, planes string, n int, keep bool, consts func(f *frame)) (f *frame, end func()) {
 	name := "gemm" + q.name + planes
 	if q.shared {
 		return g.superFrame(name, n, 2*q8Scales, q4kPart, keep, "", consts)
@@ -148,40 +141,41 @@ func (g *gen) q4Frame(q *nibbles, planes string, n int, keep bool, consts func(f
 	consts(f)
 	g.Label("blocks")
 	f.pre.lines(q.ints() / 64)
-	return f, f.b, func() {
+	return f, func() {
 		f.next(block)
 		f.end()
 	}
 }
 
-// superFrame starts a kernel for blocks of first bytes and eight parts of 32 k, of part bytes each. Without AVX-512 it
-// widens the scales that the parts share once, times the constant called by unless that is empty.
-func (g *gen) superFrame(name string, n, first, part int, keep bool, by string, consts func(f *frame)) (f *frame, scales reg.Register, end func()) {
+// superFrame starts a kernel for blocks of first bytes and eight parts of 32 k, of part bytes each. The scales that the
+// parts share are widened once, times the constant called by unless that is empty, and lie in whole cache lines: loads
+// that wait for a store across two take longer.
+func (g *gen) superFrame(name string, n, first, part int, keep bool, by string, consts func(f *frame)) (f *frame, end func()) {
 	f = g.frame(name, n, part/64, keep)
 	consts(f)
-	at, parts := g.GP64(), g.GP64()
+	parts, lines := g.GP64(), g.GP64()
+	g.LEAQ(g.AllocLocal(2*first+64), lines)
+	g.ADDQ(operand.Imm(63), lines)
+	g.ANDQ(operand.I32(-64), lines)
+	f.shared = operand.Mem{Base: lines}
 	g.Label("blocks")
-	g.MOVQ(f.b, at)
-	g.ADDQ(operand.I32(uint64(first)), f.b)
 	for i := range first / 64 {
 		g.PREFETCHT1(operand.Mem{Base: f.pre.ahead, Disp: 64 * i})
 	}
 	g.ADDQ(operand.I32(uint64(first)), f.pre.ahead)
-	if !g.wide() {
-		f.shared = g.AllocLocal(2 * first)
-		for i := 0; i < first; i += 2 * g.width {
-			v := g.vec()
-			g.VCVTPH2PS(operand.Mem{Base: at, Disp: i}, v)
-			if by != "" {
-				g.VMULPS(g.consts[by], v, v)
-			}
-			g.VMOVUPS(v, f.shared.Offset(2*i))
+	for i := 0; i < first; i += 2 * g.width {
+		v := g.vec()
+		g.VCVTPH2PS(operand.Mem{Base: f.b, Disp: i}, v)
+		if by != "" {
+			g.op3(g.VMULPS, g.VMULPS_BCST, g.consts[by], v, v)
 		}
+		g.VMOVUPS(v, f.shared.Offset(2*i))
 	}
+	g.ADDQ(operand.I32(uint64(first)), f.b)
 	g.MOVQ(operand.U32(8), parts)
 	g.Label("parts")
 	f.pre.lines(1) // a part's scales
-	return f, at, func() {
+	return f, func() {
 		f.next(part)
 		g.DECQ(parts)
 		g.JNZ(operand.LabelRef("parts"))
@@ -194,7 +188,7 @@ func (g *gen) superFrame(name string, n, first, part int, keep bool, by string, 
 // plane's sums make up for as they do for q8.
 func (g *gen) q4VNNI(q *nibbles, n, planes int) {
 	var mask, bias reg.VecVirtual
-	f, scales, end := g.q4Frame(q, fmt.Sprintf("Planes%d", planes), n, 4*n+7 <= 32, func(*frame) {
+	f, end := g.q4Frame(q, fmt.Sprintf("Planes%d", planes), n, 4*n+7 <= 32, func(*frame) {
 		mask, bias = g.word(0x0f0f0f0f), g.word(0x80808080)
 	})
 	var sums [][]reg.VecVirtual
@@ -237,14 +231,14 @@ func (g *gen) q4VNNI(q *nibbles, n, planes int) {
 			}
 		}
 	}
-	f.q4(q, sums, 0, scales, planes == 2)
+	f.q4(q, sums, 0, planes == 2)
 	end()
 }
 
 // q4Pairs emits the kernel of n rows for activations in pairs, as q8 does.
 func (g *gen) q4Pairs(q *nibbles, n int) {
 	var even, low reg.VecVirtual
-	f, scales, end := g.q4Frame(q, "", n, false, func(f *frame) {
+	f, end := g.q4Frame(q, "", n, false, func(f *frame) {
 		if g.wide() {
 			even, low = g.word(0x00ff00ff), g.word(0x000f000f)
 		} else {
@@ -285,7 +279,7 @@ func (g *gen) q4Pairs(q *nibbles, n int) {
 				}
 			}
 		}
-		f.q4(q, sums, j, scales, false)
+		f.q4(q, sums, j, false)
 	}
 	end()
 }

@@ -68,19 +68,15 @@ func (f *frame) q6Weights(half, group, at, i int, high, bias reg.VecVirtual) reg
 	return w
 }
 
-// q6 turns the sums of a half into outputs, of the registers from the at-th on, and adds these. With AVX-512 they are sums
-// of weights times four; without it, the scales that a block shares make up for that.
-func (f *frame) q6(sums [][]reg.VecVirtual, scales reg.Register, half, at int) {
+// q6 turns the sums of a half into outputs, of the registers from the at-th on, and adds these.
+func (f *frame) q6(sums [][]reg.VecVirtual, half, at int) {
 	cols := make([]column, len(sums[0]))
 	for j := range cols {
 		at := at + j
 		cols[j].at, cols[j].scales = at, func() (d, m reg.VecVirtual) {
-			d = f.sharedScales(scales, f.width*at, func(s reg.VecVirtual) {
+			d = f.sharedScales(f.width*at, func(s reg.VecVirtual) {
 				f.VPMOVSXBD(operand.Mem{Base: f.b, Disp: q6kShare*half + f.width*at}, s)
 			})
-			if f.wide() {
-				f.VMULPS_BCST(f.consts["quant quarter"], d, d)
-			}
 			return d, nil
 		}
 	}
@@ -88,7 +84,7 @@ func (f *frame) q6(sums [][]reg.VecVirtual, scales reg.Register, half, at int) {
 }
 
 // q6Frame starts a kernel of q6k, as q4Frame does.
-func (g *gen) q6Frame(planes string, n int, keep bool, by string, consts func(f *frame)) (f *frame, scales reg.Register, end func()) {
+func (g *gen) q6Frame(planes string, n int, keep bool, by string, consts func(f *frame)) (f *frame, end func()) {
 	return g.superFrame("gemmQ6K"+planes, n, q8Scales, q6kPart, keep, by, consts)
 }
 
@@ -97,8 +93,12 @@ func (g *gen) q6Frame(planes string, n int, keep bool, by string, consts func(f 
 // sign, those of the first plane plus 128, and the sums start from −128 times the sum of the weights.
 func (g *gen) q6VNNI(n, planes int) {
 	const cols = 2
+	needs := 8 // registers beside sums and outputs
+	if planes == 2 {
+		needs = 14
+	}
 	var high, bias, zero reg.VecVirtual
-	f, scales, end := g.q6Frame(fmt.Sprintf("Planes%d", planes), n, 4*n+14 <= 32, "", func(*frame) {
+	f, end := g.q6Frame(fmt.Sprintf("Planes%d", planes), n, 4*n+needs <= 32, "quant quarter", func(*frame) {
 		high, bias, zero = g.word(0xfcfcfcfc), g.word(0x80808080), g.vec()
 		if planes == 2 {
 			g.zero(zero)
@@ -109,15 +109,23 @@ func (g *gen) q6VNNI(n, planes int) {
 		sums := f.sums(n, cols)
 		if planes == 1 {
 			f.starts(sums, q6AStart+4*half)
-		}
-		for j := range cols {
-			if planes == 1 {
-				for i := range w[j] {
+			for i := range 4 {
+				for j := range cols {
 					f.pre.lines(min(1, 3-i))
 					w[j][i] = f.q6Weights(half, j, 0, i, high, bias)
 				}
-				continue
+				for r := range sums {
+					x := g.vec()
+					g.VPBROADCASTD(f.arow(r, q6kLine/4*half+4*i), x)
+					for j, v := range sums[r] {
+						g.VPDPBUSD(x, w[j][i], v)
+					}
+				}
 			}
+			f.q6(sums, half, 0)
+			continue
+		}
+		for j := range cols {
 			sum, start := g.vec(), g.vec()
 			g.VMOVDQA32(zero, sum)
 			for i := range w[j] {
@@ -134,17 +142,13 @@ func (g *gen) q6VNNI(n, planes int) {
 			for i := range 4 {
 				for r := range sums {
 					x, at := g.vec(), f.arow(r, q8Plane*p+q6kLine/4*half+4*i)
-					if planes == 2 && p == 0 {
+					if p == 0 {
 						g.VPXORD_BCST(at, bias, x)
 					} else {
 						g.VPBROADCASTD(at, x)
 					}
 					for j, v := range sums[r] {
-						if planes == 1 {
-							g.VPDPBUSD(x, w[j][i], v)
-						} else {
-							g.VPDPBUSD(w[j][i], x, v)
-						}
+						g.VPDPBUSD(w[j][i], x, v)
 					}
 				}
 			}
@@ -156,7 +160,7 @@ func (g *gen) q6VNNI(n, planes int) {
 				}
 			}
 		}
-		f.q6(sums, scales, half, 0)
+		f.q6(sums, half, 0)
 	}
 	end()
 }
@@ -171,7 +175,7 @@ func (g *gen) q6Pairs(n int) {
 	if !g.wide() && n < 3 {
 		group = 4
 	}
-	f, scales, end := g.q6Frame("", n, false, "quant quarter", func(f *frame) {
+	f, end := g.q6Frame("", n, false, "quant quarter", func(f *frame) {
 		if g.wide() {
 			high = g.word(0xfcfcfcfc)
 			return
@@ -212,7 +216,7 @@ func (g *gen) q6Pairs(n int) {
 					return to
 				}, f.arow, 4*half+i, i == 0)
 			}
-			f.q6(sum, scales, half, col)
+			f.q6(sum, half, col)
 		}
 	}
 	end()
