@@ -69,7 +69,7 @@ func TestAnEagle3HeadWorksInEveryCommand(t *testing.T) {
 	for i, h := range heads {
 		methods := []string{"salf:paper,N=12,B=3"}
 		if i == 0 {
-			methods = []string{"linear", "static", "fixed", "beam:N=12,k=3,depth=3", "optimal:N=12,B=3", "salf:paper,N=12,B=3", "dynatree", "sequoia", "fuse", "auto"}
+			methods = []string{"linear", "static", "fixed", "beam:N=12,k=3,depth=3", "optimal:N=12,B=3", "salf:paper,N=12,B=3", "dynatree", "sequoia", "auto"}
 		}
 		for _, m := range methods {
 			if said := talftest.OK(t, "", "generate", "--model", target, "--head", h, "--method", m, "--prompt", "x", "--max-tokens", "24"); said != plain {

@@ -13,7 +13,7 @@ import (
 // Methods that need no draft model, and methods that ask one.
 var (
 	alone = []string{"pld", "suffix", "goose:N=16", "recycle:rows", "isotropic", "lookahead", "auto"}
-	asked = []string{"salf", "static:chain-3", "static:binary-3", "beam:N=16,depth=4", "optimal:N=16", "dynatree:rows", "linear:K=4", "sequoia:N=16", "fuse:N=16", "auto"}
+	asked = []string{"salf", "static:chain-3", "static:binary-3", "beam:N=16,depth=4", "optimal:N=16", "dynatree:rows", "linear:K=4", "sequoia:N=16", "auto"}
 )
 
 // Greedy texts are those of plain decoding whatever the method.
