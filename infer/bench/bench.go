@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"talf/infer"
+	"talf/infer/bench/rounds"
 	"talf/infer/constrain"
 	"talf/infer/decode"
 	"talf/infer/draft"
@@ -156,8 +157,9 @@ type Config struct {
 	Tokenizer  string // hash that files of token ids must carry; empty accepts any
 	// Check fails the run if an output that should be plain decoding's differs from it.
 	Check bool
-	// Watch, if not nil, watches every decoding.
-	Watch    Watcher
+	// Parts runs the passes of every decoding again, one model at a time, and keeps both times:
+	// within decoding and alone.
+	Parts    bool
 	Progress func(done, total int)
 
 	// Known are measurements of an earlier run, which are not repeated. Keep is called with
@@ -167,15 +169,6 @@ type Config struct {
 	// Around, if not nil, is called in place of each decoding and must call decode, which
 	// fills in the measurement's results.
 	Around func(m *Measurement, decode func() error) error
-}
-
-// A Watcher sees what decodings do, one after the other.
-type Watcher interface {
-	// Begin returns what a text is decoded with, in place of e and s, nil for none.
-	Begin(e *infer.Engine, s infer.Source) (*infer.Engine, infer.Source)
-	// Round is called after each round, End after the last one with what was measured.
-	Round()
-	End(ctx context.Context, m *Measurement) error
 }
 
 // Default returns a greedy run without methods and prompts.
@@ -358,6 +351,7 @@ type runner struct {
 	done    int
 	total   int
 	turn    int
+	tape    rounds.Tape
 }
 
 func (r *runner) open() error {
@@ -545,6 +539,10 @@ func (c *Config) around(x *Measurement, decode func() error) error {
 // Decode decodes one prompt with m, as Run does, at x's temperature and with its seed, and
 // fills in x's results. mk makes m's drafters.
 func Decode(ctx context.Context, e *infer.Engine, c *Config, m *Method, mk *draft.Maker, prompt []int32, x *Measurement) error {
+	return decodePrompt(ctx, e, c, m, mk, prompt, x, new(rounds.Tape))
+}
+
+func decodePrompt(ctx context.Context, e *infer.Engine, c *Config, m *Method, mk *draft.Maker, prompt []int32, x *Measurement, tape *rounds.Tape) error {
 	clock := time.Now
 	if e.Clock != nil {
 		clock = e.Clock
@@ -565,14 +563,14 @@ func Decode(ctx context.Context, e *infer.Engine, c *Config, m *Method, mk *draf
 	req.Verifier = seen
 	emit := seen.emit
 	engine := e
-	if c.Watch != nil {
+	if c.Parts {
 		if req.Drafter == nil {
 			req.Source = nil
 		}
-		engine, req.Source = c.Watch.Begin(e, req.Source)
+		engine, req.Source = tape.Begin(e, req.Source)
 		emit = func(d infer.Delta) error {
 			err := seen.emit(d)
-			c.Watch.Round()
+			tape.End()
 			return err
 		}
 	}
@@ -592,8 +590,11 @@ func Decode(ctx context.Context, e *infer.Engine, c *Config, m *Method, mk *draf
 	x.Peak = peakMemory()
 	x.Stats, x.Output, x.Paths = *s.Stats(), slices.Clone(s.Tokens()), seen.paths
 	x.Looped = LoopTokens(x.Output)
-	if c.Watch != nil {
-		return c.Watch.End(ctx, x)
+	if c.Parts {
+		if err := tape.Again(ctx); err != nil {
+			return fmt.Errorf("run its passes again: %w", err)
+		}
+		x.Rounds = tape.Rounds()
 	}
 	return nil
 }

@@ -37,7 +37,7 @@ func TestARunComparesEveryMethodWithPlainDecoding(t *testing.T) {
 		{Spec: "beam:N=10,k=3,depth=2", Source: src}, {Label: "salf, untrained", Spec: "salf:paper,N=10", Source: src},
 	}
 	c.Sets = []bench.Set{{Name: "a", Prompts: benchtest.Prompts(4, conf.Vocab)}, {Name: "b", Prompts: benchtest.Prompts(2, conf.Vocab)}}
-	c.Temperatures, c.Seeds, c.MaxTokens = []float64{0, 1}, []uint64{1, 2}, 12
+	c.Temperatures, c.Seeds, c.MaxTokens, c.Parts = []float64{0, 1}, []uint64{1, 2}, 12, true
 	calls := 0
 	c.Progress = func(done, total int) {
 		if calls++; done != calls || total != 3*6*2*2 {
@@ -64,6 +64,9 @@ func TestARunComparesEveryMethodWithPlainDecoding(t *testing.T) {
 		if row.Method == bench.Baseline && (row.Tau.Mean != 1 || row.Speedup.Mean != 1) {
 			t.Errorf("plain decoding has τ %v and speed-up %v", row.Tau, row.Speedup)
 		}
+		if p := row.Parts; p == nil || p.Rounds != row.Passes || p.TargetAlone <= 0 || (p.DraftAlone > 0) != (row.Method != bench.Baseline) {
+			t.Errorf("%s: parts %+v of %d passes", row.Method, p, row.Passes)
+		}
 		emitted := 0
 		for k, c := range row.Emitted {
 			emitted += k * c
@@ -80,8 +83,8 @@ func TestARunComparesEveryMethodWithPlainDecoding(t *testing.T) {
 		t.Fatal(err)
 	}
 	// Three tables of a caption, a blank line, a header and six rows, with a blank line between
-	// them, and the comparison with four.
-	if strings.Count(text.String(), "\n") != 3*9+2+8 || strings.Count(md.String(), "\n") != 3*10+2+9 || !strings.Contains(md.String(), "| salf, untrained | 1 |") {
+	// them, the comparison with four, and the table of the parts with 18.
+	if strings.Count(text.String(), "\n") != 3*9+2+8+22 || strings.Count(md.String(), "\n") != 3*10+2+9+23 || !strings.Contains(md.String(), "| salf, untrained | 1 |") {
 		t.Errorf("tables:\n%s\n%s", &text, &md)
 	}
 	b, err := json.Marshal(r)

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"talf/infer"
+	"talf/infer/bench/rounds"
 	"talf/internal/jsonl"
 	"talf/model/identity"
 )
@@ -32,6 +33,8 @@ type Measurement struct {
 	Equal    bool   `json:"equal"`
 	Peak     int64  `json:"peak_bytes,omitempty"` // largest resident memory of the process during it
 	Paths    *Paths `json:"paths,omitempty"`
+	// Rounds are the parts of its rounds, if they were asked for.
+	Rounds []rounds.Round `json:"rounds,omitempty"`
 	// Asked counts the rows that a replay was asked for, Missed those that the recording
 	// lacked.
 	Asked  int `json:"asked,omitempty"`

@@ -36,7 +36,7 @@ func (r *runner) decode(ctx context.Context, n, t int, prompt []int32, x *Measur
 			return err
 		}
 	}
-	return Decode(ctx, r.engine, r.c, m, use, prompt, x)
+	return decodePrompt(ctx, r.engine, r.c, m, use, prompt, x, &r.tape)
 }
 
 // at returns the maker of a seed in a repetition, which come in order.

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"talf/infer"
+	"talf/infer/bench/rounds"
 	"talf/internal/stats"
 )
 
@@ -86,6 +87,7 @@ type Row struct {
 	ByPrompt  []PromptSpeedup `json:"by_prompt,omitempty"`
 	Hindsight *Hindsight      `json:"hindsight,omitempty"`
 	Paths     *Paths          `json:"by_origin,omitempty"` // of methods that draft from several
+	Parts     *rounds.Parts   `json:"parts,omitempty"`
 	// Equal counts the outputs that are plain decoding's token for token, of those
 	// Compared: sampled outputs of some verifiers have only its distribution.
 	Equal    int `json:"equal_outputs"`
@@ -299,6 +301,7 @@ func summarise(ms, base []*Measurement) (r Row) {
 	end, decoding := pairsOf(keys, plain, prompts, (*prompted).end), pairsOf(keys, plain, prompts, (*prompted).decoding)
 	speedup := ratios(decoding)
 	r.TauOf, r.EndToEnd, r.EndMean, r.Decoding = tauOf(keys, prompts), ratio(end), meanOf(ratios(end)), ratio(decoding)
+	r.Parts = rounds.Of(texts(ms), texts(base))
 	keysOfRuns, byRuns := pool(ms, byRun)
 	for _, k := range keysOfRuns {
 		runs = append(runs, byRuns[k].stats.Tau())
@@ -321,4 +324,13 @@ func perSecond(s *infer.Stats) float64 {
 		return 0
 	}
 	return float64(s.Tokens) / s.Decode.Seconds()
+}
+
+// texts are the measurements as texts with rounds.
+func texts(ms []*Measurement) []rounds.Text {
+	out := make([]rounds.Text, len(ms))
+	for i, m := range ms {
+		out[i] = rounds.Text{Set: m.Set, Prompt: m.Prompt, Seed: m.Seed, Rounds: m.Rounds, Tokens: m.Stats.Tokens}
+	}
+	return out
 }

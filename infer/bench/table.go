@@ -77,7 +77,7 @@ func (r *Report) Tables() []table.Table {
 		}
 		t.Cells = append(t.Cells, cells)
 	}
-	return slices.Concat(out, r.versus(), r.foreseen(), r.origins())
+	return slices.Concat(out, r.versus(), r.foreseen(), r.parts(), r.origins())
 }
 
 func (s *SetInfo) about() string {
@@ -110,6 +110,38 @@ func (r *Report) foreseen() []table.Table {
 		if x := &r.Rows[i]; x.Hindsight != nil {
 			t.Cells = append(t.Cells, []string{x.Method, fmt.Sprintf("%g", x.Temperature), interval(x.Hindsight.Each), x.Hindsight.Best, interval(x.Hindsight.One)})
 		}
+	}
+	if len(t.Cells) == 0 {
+		return nil
+	}
+	return []table.Table{t}
+}
+
+// parts lays out where the time goes.
+func (r *Report) parts() []table.Table {
+	t := table.Table{
+		Caption: "By parts, µs a round: passes within decoding, and the same passes of each model alone",
+		Header: []string{
+			"method", "T", "set", "rounds", "of repetitions", "rows", "context", "target", "alone", "draft passes", "draft", "alone", "other", "round",
+			"τ", "speed-up", "allowed by the passes", "of allowed",
+		},
+	}
+	us := func(s float64) string { return fmt.Sprintf("%.0f", 1e6*s) }
+	for i := range r.Rows {
+		x := &r.Rows[i]
+		p := x.Parts
+		if p == nil {
+			continue
+		}
+		of := "the mean"
+		if p.Best {
+			of = "the best"
+		}
+		t.Cells = append(t.Cells, []string{
+			x.Method, fmt.Sprintf("%g", x.Temperature), SetName(x.Set), fmt.Sprint(p.Rounds), of, fmt.Sprintf("%.1f", p.Rows), fmt.Sprintf("%.0f", p.At),
+			us(p.Target), us(p.TargetAlone), fmt.Sprintf("%.1f", p.Steps), us(p.Draft), us(p.DraftAlone), us(p.Other), us(p.Total()),
+			fmt.Sprintf("%.2f", x.Pooled), fmt.Sprintf("%.2f", p.Speedup), fmt.Sprintf("%.2f", p.Allowed), fmt.Sprintf("%.2f", p.Of),
+		})
 	}
 	if len(t.Cells) == 0 {
 		return nil

@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
 """How much of what a draft head saves reaches the clock, by the depth of the target.
 
-usage: depth.py LAB MODEL HEAD PROMPTS [--template T] [--layers 12,24,48,148]
+usage: depth.py TALF MODEL HEAD PROMPTS [--template T] [--layers 12,24,48,148]
                 [--dtype f32,q8] [--method salf:N=8,B=4,th=0.3] [--limit 21] [--repeat 5] [--out FILE]
 
-For each depth and type of weights it runs `lab rounds`, which runs every
+For each depth and type of weights it runs `talf bench --parts`, which runs every
 pass of decoding again, the target's and the head's each alone, within a second of
 the text that they decoded and at the same contexts, and prints where the time of a
 round goes, in microseconds. Of the repetitions, every pass counts with the shortest
@@ -40,9 +40,9 @@ def main():
     table = []
     for layers in o.layers.split(","):
         for dtype in o.dtype.split(","):
-            args = ["rounds", "--model", o.model, "--head", o.head, "--prompts", o.prompts, "--limit", o.limit,
+            args = ["bench", "--model", o.model, "--head", o.head, "--prompts", o.prompts, "--limit", o.limit,
                     "--max-tokens", o.max_tokens, "--temperature", "0", "--layers", layers, "--dtype", dtype,
-                    "--threads", o.threads, "--repeat", o.repeat]
+                    "--threads", o.threads, "--repeat", o.repeat, "--parts"]
             for m in methods:
                 args += ["--method", m]
             if o.template:

@@ -14,7 +14,6 @@ import (
 	"talf/infer/draft/drafttest"
 	"talf/infer/source"
 	"talf/lab/replay"
-	"talf/lab/rounds"
 	"talf/model"
 	"talf/model/head"
 	"talf/model/modeltest"
@@ -148,16 +147,14 @@ func TestReplayedDraftModelsRead(t *testing.T) {
 	r.Channels[0].SetCosts([]replay.Cost{{Rows: 1, Seconds: 1}})
 	r.Channels[1].SetCosts([]replay.Cost{{Rows: 1, Seconds: row}, {Rows: 2, Seconds: 2 * row}})
 	player := replay.New(r)
-	var w rounds.Watch
-	c.Sets, c.Temperatures, c.Watch = r.Sets()[1:], []float64{0}, &w
+	c.Sets, c.Temperatures, c.Parts = r.Sets()[1:], []float64{0}, true
 	c.Methods = []bench.Method{{Spec: "linear:K=2", Source: player.Sources()[0].Source}}
 	passes, kept := 0, 0
 	c.Keep = func(m *bench.Measurement) error {
-		all := w.Of(m)
-		for i, x := range all {
+		for i, x := range m.Rounds {
 			rows := x.Target.At + 1
 			if i > 0 {
-				rows = x.Target.At - all[i-1].Target.At
+				rows = x.Target.At - m.Rounds[i-1].Target.At
 				kept += rows - 1
 			} else if rows >= lag {
 				rows = 1

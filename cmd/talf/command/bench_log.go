@@ -17,6 +17,7 @@ func (a *app) openLog(o *benchOptions, r *rig.Rig, c *bench.Config) (io.Closer, 
 	m := &o.decode.machine
 	log, err := r.OpenLog(o.log, c, map[string]any{
 		"--layers": m.Layers, "--ignore-eos": o.decode.IgnoreEOS, "--warmup": o.warmup,
+		"--parts": o.parts, // measurements without them are of no use to a run with them
 	})
 	if err != nil {
 		return nil, fmt.Errorf("%w: choose another --log", err)

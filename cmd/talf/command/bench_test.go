@@ -51,7 +51,7 @@ func TestBenchGoesOnFromItsLogAndDraws(t *testing.T) {
 	args := []string{
 		"bench", "--model", dir, "--head", "tiny=" + h, "--prompts", "a=" + talftest.PromptFile(t, 3), "--prompts", "b=" + talftest.PromptFile(t, 2),
 		"--method", "salf:paper,N=8", "--method", "beam:N=6,k=2,depth=2@target", "--budget", "0,4", "--max-tokens", "6", "--prompt-tokens", "5",
-		"--temperature", "0,1", "--log", log, "--plot", plot, "--out", file,
+		"--temperature", "0,1", "--log", log, "--plot", plot, "--out", file, "--parts",
 	}
 	read := func() (r rig.Report) {
 		b, err := os.ReadFile(file)
@@ -64,7 +64,7 @@ func TestBenchGoesOnFromItsLogAndDraws(t *testing.T) {
 		return r
 	}
 	out := talftest.OK(t, "", args...)
-	for _, want := range []string{"All sets", "a: 2 prompts", "b: 1 prompts", "salf:paper,N=8 tiny, 4 nodes", "beam:N=6,k=2,depth=2 @target tiny"} {
+	for _, want := range []string{"All sets", "a: 2 prompts", "b: 1 prompts", "salf:paper,N=8 tiny, 4 nodes", "beam:N=6,k=2,depth=2 @target tiny", "By parts"} {
 		if !strings.Contains(out, want) {
 			t.Errorf("the output lacks %q:\n%s", want, out)
 		}
@@ -87,11 +87,12 @@ func TestBenchGoesOnFromItsLogAndDraws(t *testing.T) {
 		t.Errorf("the log grew: %v", err)
 	}
 	for i := range first.Rows {
-		if a, b := first.Rows[i], second.Rows[i]; a.Speed != b.Speed || a.Tau != b.Tau {
+		if a, b := first.Rows[i], second.Rows[i]; a.Speed != b.Speed || a.Tau != b.Tau || a.Parts == nil || *a.Parts != *b.Parts {
 			t.Errorf("%s: measured again", a.Method)
 		}
 	}
 	talftest.Run(t, "", append(args, "--warmup", "0")...).Refuses(t, ExitFailure, log, "other options", "another --log")
+	talftest.Run(t, "", append(args, "--parts=false")...).Refuses(t, ExitFailure, log, "other options", "another --log")
 
 	// A head that was trained again in its place is another head.
 	if err := os.CopyFS(filepath.Join(tmp, "new"), os.DirFS(talftest.TinyHead(t, dir, 4))); err != nil {

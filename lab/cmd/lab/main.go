@@ -21,7 +21,6 @@ and talf eval.`,
 	Example: "  lab bench --paper list\n  lab measurements --list",
 	Commands: []func(*command.Session) *cobra.Command{
 		newBench,
-		newRounds,
 		newRecord,
 		newReplay,
 		newDecode,

@@ -56,7 +56,7 @@ func TestPassesAreRepeatedWithWhatMayFollow(t *testing.T) {
 		if _, err := through.Rows(t.Context(), []infer.Ask{{Tree: &tr, From: 0, Width: 1, Allow: a}}); err != nil {
 			t.Fatal(err)
 		}
-		tape.Round()
+		tape.End()
 	}
 	first := s.saw
 	if s.saw = nil; len(first) != 9 || !slices.Equal(first[2], []uint64{9}) || first[1] != nil || !slices.Equal(first[4], []uint64{99}) {

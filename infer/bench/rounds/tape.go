@@ -104,7 +104,7 @@ func (t *Tape) appendPath(dst []int, s noted) []int {
 }
 
 // Begin empties the tape for a text that e decodes with s, and returns the engine and the
-// source to decode it with. It is that of bench.Watcher.
+// source to decode it with.
 func (t *Tape) Begin(e *infer.Engine, s infer.Source) (*infer.Engine, infer.Source) {
 	*t = Tape{
 		now: e.Clock, target: e.Target, source: s,
@@ -137,8 +137,8 @@ func (t *Tape) noting(since time.Time) time.Time {
 // Rounds returns the rounds so far. The slice is the caller's.
 func (t *Tape) Rounds() []Round { return t.rounds }
 
-// Round ends a round.
-func (t *Tape) Round() {
+// End ends a round.
+func (t *Tape) End() {
 	now := t.now()
 	r := t.open
 	r.Other = now.Sub(t.mark) - r.Target.Loop

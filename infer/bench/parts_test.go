@@ -1,4 +1,4 @@
-package rounds_test
+package bench_test
 
 import (
 	"context"
@@ -12,7 +12,7 @@ import (
 	"talf/infer/bench"
 	"talf/infer/bench/benchtest"
 	"talf/infer/draft/drafttest"
-	"talf/lab/rounds"
+	"talf/internal/table"
 )
 
 // slow is a target whose commits take time.
@@ -74,38 +74,27 @@ func world(jitter bool) (*infer.Engine, *drafttest.Target, infer.Source) {
 	return e, target, opened{costs.Source(&drafttest.Source{Target: target, Agree: 0.8}), &last}
 }
 
-// A measured is a measurement with its rounds.
-type measured struct {
-	bench.Measurement
-	Rounds []rounds.Round
-}
-
 // partsRun decodes with a chain of three and returns what was kept.
-func partsRun(t *testing.T, repeat int, jitter bool) ([]rounds.Row, []measured) {
+func partsRun(t *testing.T, repeat int, jitter bool) (*bench.Report, []bench.Measurement) {
 	t.Helper()
 	e, _, src := world(jitter)
 	c := bench.Default()
 	c.Methods = []bench.Method{{Spec: "static:chain-3", Source: src}}
 	c.Sets = []bench.Set{{Prompts: benchtest.Prompts(3, 20)}}
-	c.Warmup, c.MaxTokens, c.Repeat = 0, 20, repeat
-	var got []measured
-	var w rounds.Watch
-	c.Watch = &w
-	c.Keep = func(m *bench.Measurement) error {
-		got = append(got, measured{*m, w.Of(m)})
-		return w.Keep(m)
-	}
+	c.Warmup, c.MaxTokens, c.Repeat, c.Parts = 0, 20, repeat, true
+	var got []bench.Measurement
+	c.Keep = func(m *bench.Measurement) error { got = append(got, *m); return nil }
 	r, err := bench.Run(t.Context(), e, c)
 	if err != nil {
 		t.Fatal(err)
 	}
-	return w.Rows(r), got
+	return r, got
 }
 
 // Every pass is repeated as it was, without the other model's passes in between, and time that
 // is neither model's counts as the rest.
 func TestPassesAreRunAgainAlone(t *testing.T) {
-	rows, got := partsRun(t, 1, false)
+	r, got := partsRun(t, 1, false)
 	const ms = time.Millisecond
 	var plain, alone, loop, both time.Duration
 	tokens := 0
@@ -156,25 +145,29 @@ func TestPassesAreRunAgainAlone(t *testing.T) {
 			tokens += m.Stats.Tokens
 		}
 	}
-	p := rows[1].Parts
-	if p == nil || rows[0].Parts.Of != 1 {
+	p := r.Rows[1].Parts
+	if p == nil || r.Rows[0].Parts.Of != 1 {
 		t.Fatal("no parts, or plain decoding is not as fast as it is")
 	}
 	speedup, allowed := plain.Seconds()/loop.Seconds(), alone.Seconds()/both.Seconds()
 	if math.Abs(p.Speedup-speedup) > 1e-9 || math.Abs(p.Allowed-allowed) > 1e-9 || math.Abs(p.Of-speedup/allowed) > 1e-9 {
 		t.Errorf("speed-up %v of %v: %v, want %v of %v", p.Speedup, p.Allowed, p.Of, speedup, allowed)
 	}
-	if p.Rounds != rows[1].Passes || tokens != rows[1].Tokens || math.Abs(p.Speedup-rows[1].Speedup.Mean) > 0.2 {
-		t.Errorf("%d rounds of %d passes; speed-up %v by parts, %v by the clock", p.Rounds, rows[1].Passes, p.Speedup, rows[1].Speedup.Mean)
+	if p.Rounds != r.Rows[1].Passes || tokens != r.Rows[1].Tokens || math.Abs(p.Speedup-r.Rows[1].Speedup.Mean) > 0.2 {
+		t.Errorf("%d rounds of %d passes; speed-up %v by parts, %v by the clock", p.Rounds, r.Rows[1].Passes, p.Speedup, r.Rows[1].Speedup.Mean)
 	}
-	if table := rounds.Table(rows); len(table.Cells) != len(rows) {
-		t.Errorf("a table of %d rows", len(table.Cells))
+	var text strings.Builder
+	if err := table.Write(&text, r.Tables(), true); err != nil {
+		t.Fatal(err)
+	}
+	if !strings.Contains(text.String(), "By parts") {
+		t.Errorf("no table of the parts:\n%s", &text)
 	}
 }
 
 // Each part of repeated rounds counts with its shortest time.
 func TestRepeatedRoundsCountWithTheirBest(t *testing.T) {
-	rows, got := partsRun(t, 3, true)
+	r, got := partsRun(t, 3, true)
 	type place struct {
 		method, prompt string
 		round          int
@@ -197,7 +190,7 @@ func TestRepeatedRoundsCountWithTheirBest(t *testing.T) {
 	if !differ {
 		t.Fatal("all repetitions took the same time")
 	}
-	for _, row := range rows {
+	for _, row := range r.Rows {
 		var l, a float64
 		n := 0
 		for k := range loop {
@@ -218,28 +211,25 @@ func TestRoundsThatDifferCountWithTheirMean(t *testing.T) {
 	c := bench.Default()
 	c.Methods = []bench.Method{{Spec: "salf:th=auto", Source: src}}
 	c.Sets = []bench.Set{{Prompts: benchtest.Prompts(2, 20)}}
-	c.Warmup, c.MaxTokens, c.Repeat = 0, 20, 3
-	loop, alone, count := map[string]time.Duration{}, map[string]time.Duration{}, map[string]int{}
-	var w rounds.Watch
-	c.Watch = &w
+	c.Warmup, c.MaxTokens, c.Repeat, c.Parts = 0, 20, 3, true
+	loop, alone, rounds := map[string]time.Duration{}, map[string]time.Duration{}, map[string]int{}
 	c.Keep = func(m *bench.Measurement) error {
-		for _, x := range w.Of(m) {
+		for _, x := range m.Rounds {
 			loop[m.Method] += x.Target.Loop + x.Other
 			alone[m.Method] += x.Target.Alone
-			count[m.Method]++
+			rounds[m.Method]++
 			for _, d := range x.Draft {
 				loop[m.Method] += d.Loop
 				alone[m.Method] += d.Alone
 			}
 		}
-		return w.Keep(m)
+		return nil
 	}
 	r, err := bench.Run(t.Context(), e, c)
 	if err != nil {
 		t.Fatal(err)
 	}
-	rows := w.Rows(r)
-	plain, row := &rows[0], &rows[1]
+	plain, row := &r.Rows[0], &r.Rows[1]
 	if !plain.Parts.Best || row.Parts.Best {
 		t.Fatalf("the best of plain decoding: %v; of trees that follow the clock: %v", plain.Parts.Best, row.Parts.Best)
 	}
@@ -247,11 +237,11 @@ func TestRoundsThatDifferCountWithTheirMean(t *testing.T) {
 	speedup := loop[plain.Method].Seconds() / loop[row.Method].Seconds()
 	allowed := alone[plain.Method].Seconds() / alone[row.Method].Seconds()
 	p := row.Parts
-	if one := alone[plain.Method].Seconds() / float64(count[plain.Method]); math.Abs(p.PlainAlone-one) > 1e-9 {
+	if one := alone[plain.Method].Seconds() / float64(rounds[plain.Method]); math.Abs(p.PlainAlone-one) > 1e-9 {
 		t.Errorf("a plain pass alone takes %v, want %v", p.PlainAlone, one)
 	}
-	if p.Rounds != count[row.Method] || math.Abs(p.Speedup-speedup) > 1e-9 || math.Abs(p.Allowed-allowed) > 1e-9 {
-		t.Errorf("%d rounds, speed-up %v of %v, want %d, %v of %v", p.Rounds, p.Speedup, p.Allowed, count[row.Method], speedup, allowed)
+	if p.Rounds != rounds[row.Method] || math.Abs(p.Speedup-speedup) > 1e-9 || math.Abs(p.Allowed-allowed) > 1e-9 {
+		t.Errorf("%d rounds, speed-up %v of %v, want %d, %v of %v", p.Rounds, p.Speedup, p.Allowed, rounds[row.Method], speedup, allowed)
 	}
 }
 
@@ -261,7 +251,7 @@ func TestPassesThatFailTheSecondTimeAreReported(t *testing.T) {
 	target.Fail = func() bool { passes++; return passes > 22 } // one over the prompt and 20 of the first decoding
 	c := bench.Default()
 	c.Sets = []bench.Set{{Prompts: benchtest.Prompts(1, 20)}}
-	c.Warmup, c.MaxTokens, c.Watch = 0, 20, new(rounds.Watch)
+	c.Warmup, c.MaxTokens, c.Parts = 0, 20, true
 	if _, err := bench.Run(t.Context(), e, c); !errors.Is(err, drafttest.ErrPass) || !strings.Contains(err.Error(), "run its passes again") {
 		t.Errorf("error %v", err)
 	}
@@ -293,10 +283,7 @@ func TestPassesThatAreRunAgainReadWhatTheyRead(t *testing.T) {
 		c := bench.Default()
 		c.Methods = []bench.Method{{Spec: "static:chain-3", Source: r}}
 		c.Sets = []bench.Set{{Prompts: []bench.Prompt{{Name: "p", Tokens: make([]int32, 150)}}}}
-		c.Warmup, c.MaxTokens = 0, 20
-		if parts {
-			c.Watch = new(rounds.Watch)
-		}
+		c.Warmup, c.MaxTokens, c.Parts = 0, 20, parts
 		if _, err := bench.Run(t.Context(), e, c); err != nil {
 			t.Fatal(err)
 		}
