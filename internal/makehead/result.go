@@ -68,5 +68,5 @@ func (r *Result) why() string {
 	case x.Tau < w.Tau+0.3:
 		return fmt.Sprintf("It does not pay on this machine: a round keeps %.2f tokens, and %.2f without the head. More tokens to learn from raise that.", x.Tau, w.Tau)
 	}
-	return fmt.Sprintf("It does not pay on this machine: a round keeps %.2f tokens, but takes %.2f times the time of plain decoding's: rows of a tree cost too much here.", x.Tau, x.Round)
+	return fmt.Sprintf("It does not pay on this machine: a round keeps %.2f tokens, but takes %.2f times the time of plain decoding's: rows of a tree cost too much here. With quantised weights they cost less with --act-bits 8.", x.Tau, x.Round)
 }
