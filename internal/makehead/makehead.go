@@ -58,7 +58,7 @@ const Linear = "linear"
 // Default returns the plan of talf head. docs/heads.md has what its constants rest on.
 func Default() Plan {
 	return Plan{
-		Format: 1, Seed: 1, Tokens: 100_000,
+		Format: 2, Seed: 1, Tokens: 100_000,
 		MaxTokens: 384, Side: 16,
 		K: 2, Depth: 3, Shard: 16,
 		Network: "eagle", Missed: 0.05, Init: Linear, Stages: []string{"hass:outside=mask:5e"},
@@ -76,6 +76,8 @@ func (p *Plan) Validate() error {
 		return fmt.Errorf("hours is %v, want more than 0, and at most 10000", p.Hours)
 	case (p.Tokens == 0) == (p.Hours == 0):
 		return errors.New("want either tokens or hours")
+	case p.Init == "":
+		return fmt.Errorf("init is empty, want %s or a head", Linear)
 	}
 	return nil
 }

@@ -266,6 +266,7 @@ func TestHeadRefusesEarly(t *testing.T) {
 	talftest.Run(t, "", "head", w.Model, "--out", out(), "--tokens", "10", "--hours", "1").Refuses(t, ExitUsage, "--hours and --tokens")
 	talftest.Run(t, "", "head", w.Model, "--out", out(), "--tokens", "-1").Refuses(t, ExitUsage, "tokens is -1")
 	talftest.Run(t, "", "head", w.Model, "--out", out(), "--hours", "-2").Refuses(t, ExitUsage, "hours is -2")
+	talftest.Run(t, "", "head", w.Model, "--out", out(), "--init", "").Refuses(t, ExitUsage, "init is empty")
 	talftest.Run(t, "", "head", w.Model, "--out", out(), "--data", talftest.PromptFile(t, 4)).Refuses(t, ExitFailure, "4 prompts, want more than")
 	talftest.Run(t, "", "head", filepath.Join(t.TempDir(), "none"), "--out", out()).Refuses(t, ExitFailure, "does not exist")
 }
