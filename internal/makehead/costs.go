@@ -80,7 +80,7 @@ func (p *Plan) draft(s *arch.Spec) *arch.Spec {
 
 // costs measures two passes and says what the run will take.
 func (r *run) costs(ctx context.Context) error {
-	w, end, err := r.open(ctx)
+	w, end, err := r.open(ctx, false)
 	if err != nil {
 		return err
 	}

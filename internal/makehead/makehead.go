@@ -88,8 +88,9 @@ func (p *Plan) held() int { return p.Report + 1 }
 // Tools do the work on this machine's devices, and show progress.
 type Tools interface {
 	stages.Show
-	// Open loads the model and its tokenizer. The returned function frees them.
-	Open(ctx context.Context) (*model.Model, *tokenizer.Tokenizer, func(), error)
+	// Open loads the model and its tokenizer, rounding the activations that integers are multiplied by to 8 bits
+	// where that is rough and can be. The returned function frees them.
+	Open(ctx context.Context, rough bool) (*model.Model, *tokenizer.Tokenizer, func(), error)
 	// Prompts reads files of prompts. Without a file, it returns no tasks. The template is nil if the model has
 	// none.
 	Prompts(files []string) (tasks []decode.Task, template *chat.Template, hash string, err error)

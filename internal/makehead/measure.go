@@ -39,7 +39,7 @@ const (
 // measure compares drafting with the head and without it with plain decoding, on prompts that nothing is learnt from. The
 // first of them only warms up. Because it is a measurement, it starts over after an interruption.
 func (r *run) measure(ctx context.Context) error {
-	w, end, err := r.open(ctx)
+	w, end, err := r.open(ctx, false)
 	if err != nil {
 		return err
 	}

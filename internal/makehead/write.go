@@ -40,7 +40,8 @@ type writer struct {
 }
 
 // open loads the model and the prompts. The returned function frees the model.
-func (r *run) open(ctx context.Context) (*writer, func(), error) {
+// Rough answers cost half as much, and are as good to learn from: what the model says of their tokens is asked exactly.
+func (r *run) open(ctx context.Context, rough bool) (*writer, func(), error) {
 	w := &writer{r: r}
 	var err error
 	if w.tasks, w.template, w.hash, err = r.Tools.Prompts(r.Plan.Data); err != nil {
@@ -55,7 +56,7 @@ func (r *run) open(ctx context.Context) (*writer, func(), error) {
 		rng.Shuffle(len(w.tasks), func(i, j int) { w.tasks[i], w.tasks[j] = w.tasks[j], w.tasks[i] })
 	}
 	var end func()
-	w.model, w.tok, end, err = r.Tools.Open(ctx)
+	w.model, w.tok, end, err = r.Tools.Open(ctx, rough)
 	return w, end, err
 }
 
@@ -109,7 +110,7 @@ func (w *writer) fill(ctx context.Context, d *decode.Decoder, path string, tasks
 // answers lets the model write what the head learns from, until there are as many tokens as planned, or the
 // prompts or the time are used up, and writes it as text.
 func (r *run) answers(ctx context.Context) error {
-	w, end, err := r.open(ctx)
+	w, end, err := r.open(ctx, true)
 	if err != nil {
 		return err
 	}

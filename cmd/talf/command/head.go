@@ -72,6 +72,7 @@ asked. Most are learnt from; a few are kept to measure on.`,
 	f.StringVar(&c.Dir, "out", "", "directory to keep files in, and the head")
 	f.IntVar(&c.Plan.Tokens, "tokens", c.Plan.Tokens, "tokens of answers to learn from: more raise acceptance, and take longer")
 	f.Float64Var(&c.Plan.Hours, "hours", 0, "take about so many hours instead")
+	f.Uint64Var(&c.Plan.Seed, "seed", c.Plan.Seed, "seed of the prompts that are drawn or written, and of training")
 	f.StringVar(&c.Plan.Init, "init", c.Plan.Init, "head to start from, such as that of the model that this one was tuned from, or linear: the best linear prediction of what the model computes next")
 	threadsVar(f, &t.machine.Threads)
 	f.Var(&t.machine.Device, "device", devices.Help())
@@ -86,8 +87,20 @@ type headTools struct {
 	machine machineOptions
 }
 
-func (t *headTools) Open(ctx context.Context) (*model.Model, *tokenizer.Tokenizer, func(), error) {
-	return t.a.loader().WithTokenizer(ctx, t.model, &t.machine.Machine)
+func (t *headTools) Open(ctx context.Context, rough bool) (*model.Model, *tokenizer.Tokenizer, func(), error) {
+	m := t.machine.Machine
+	if rough {
+		m = roughly(m)
+	}
+	return t.a.loader().WithTokenizer(ctx, t.model, &m)
+}
+
+// roughly returns m with activations of 8 bits, which devices other than the CPU do not have.
+func roughly(m decode.Machine) decode.Machine {
+	if !m.Device.Resolve().Remote() {
+		m.ActBits = 8
+	}
+	return m
 }
 
 func (t *headTools) Prompts(files []string) (tasks []decode.Task, template *chat.Template, hash string, err error) {

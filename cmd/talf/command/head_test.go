@@ -5,18 +5,22 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
 	"time"
 
 	"talf/checkpoints"
+	"talf/infer/decode"
 	"talf/internal/await"
 	"talf/internal/e2e/talftest"
 	"talf/internal/makehead"
 	"talf/internal/vfs/vfstest"
+	"talf/model"
 	"talf/model/head"
 	"talf/model/identity"
+	"talf/text/tokenizer"
 )
 
 // headPlan makes a head in a few steps.
@@ -65,6 +69,45 @@ func briefModel(t *testing.T) string {
 	}
 	talftest.EditJSON(t, filepath.Join(dir, "config.json"), "eos_token_id", ends)
 	return dir
+}
+
+// openedHead records how the model is opened.
+type openedHead struct {
+	*headTools
+	rough []bool
+}
+
+func (o *openedHead) Open(ctx context.Context, rough bool) (*model.Model, *tokenizer.Tokenizer, func(), error) {
+	o.rough = append(o.rough, rough)
+	return o.headTools.Open(ctx, rough)
+}
+
+// Answers to learn from are written with activations of 8 bits; what the head is said to bring is measured with those of
+// a user. Another seed asks other prompts.
+func TestHeadWritesRoughly(t *testing.T) {
+	path := briefModel(t)
+	answers := func(seed uint64) string {
+		c := headConfig(t, path, t.TempDir())
+		tools := &openedHead{headTools: c.Tools.(*headTools)}
+		c.Plan.Seed, c.Tools = seed, tools
+		if _, err := makehead.Run(t.Context(), c); err != nil {
+			t.Fatal(err)
+		}
+		if want := []bool{false, true, false}; !slices.Equal(tools.rough, want) {
+			t.Errorf("opened roughly for costs, answers and measurements: %v, want %v", tools.rough, want)
+		}
+		text, err := os.ReadFile(filepath.Join(c.Dir, "text.jsonl"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return string(text)
+	}
+	if answers(1) == answers(2) {
+		t.Error("two seeds have the same answers")
+	}
+	if m := (decode.Machine{Device: "cpu"}); roughly(m).ActBits != 8 {
+		t.Error("rough activations have not 8 bits")
+	}
 }
 
 func weightsIn(t *testing.T, dir string) string {
