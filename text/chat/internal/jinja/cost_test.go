@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"iter"
 	"math"
 	"os"
 	"path/filepath"
@@ -101,19 +102,7 @@ func corpus(t testing.TB) (all [][]byte) {
 			all = append(all, []byte(c.Template))
 		}
 	}
-	seeds, err := filepath.Glob("testdata/fuzz/FuzzTemplateCost/*")
-	if err != nil || len(seeds) == 0 {
-		t.Fatalf("no seeds: %v", err)
-	}
-	for _, name := range seeds {
-		b, err := os.ReadFile(name)
-		if err != nil {
-			t.Fatal(err)
-		}
-		source, ok := seed(b)
-		if !ok {
-			t.Fatalf("%s: not a seed of one string", name)
-		}
+	for _, source := range seeds(t) {
 		all = append(all, source)
 	}
 	if shared := os.Getenv("TALF_SHARED"); shared != "" {
@@ -130,6 +119,30 @@ func corpus(t testing.TB) (all [][]byte) {
 		}
 	}
 	return all
+}
+
+// seeds returns what is committed for FuzzTemplateCost, by file, in the order of their names.
+func seeds(t testing.TB) iter.Seq2[string, []byte] {
+	t.Helper()
+	names, err := filepath.Glob("testdata/fuzz/FuzzTemplateCost/*")
+	if err != nil || len(names) == 0 {
+		t.Fatalf("no seeds: %v", err)
+	}
+	return func(yield func(string, []byte) bool) {
+		for _, name := range names {
+			b, err := os.ReadFile(name)
+			if err != nil {
+				t.Fatal(err)
+			}
+			source, ok := seed(b)
+			if !ok {
+				t.Fatalf("%s: not a seed of one string", name)
+			}
+			if !yield(name, source) {
+				return
+			}
+		}
+	}
 }
 
 // seed reads a file of the corpus: a line with its version, then a string as Go writes it.
@@ -152,6 +165,16 @@ func FuzzTemplateCost(f *testing.F) {
 	}
 	vars := variables(f)
 	f.Fuzz(func(t *testing.T, source string) { checkCost(t, source, vars) })
+}
+
+// A seed that is refused shows the fuzzer no more than the refusal.
+func TestNoSeedIsRefused(t *testing.T) {
+	vars := variables(t)
+	for name, source := range seeds(t) {
+		if err := renderOnce(t.Context(), string(source), vars); err != nil && strings.HasSuffix(err.Error(), " is not supported") {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
 }
 
 func TestMutatedTemplatesAreCheap(t *testing.T) {
