@@ -39,8 +39,25 @@ var written = sync.OnceValue(func() *grammar {
 	return g
 })
 
-// slot is a {name}, a {name#1} or a {2..9}.
-var slot = regexp.MustCompile(`\{(?:([a-z]+)(#1)?|(\d+)\.\.(\d+))\}`)
+// slot is a {name}, a {name#1} or a {2..9}, with the article before it if there is one.
+var slot = regexp.MustCompile(`(?:\b([Aa]) )?\{(?:([a-z]+)(#1)?|(\d+)\.\.(\d+))\}`)
+
+// Words that are spoken with a vowel first, whatever their letter, and those with a vowel's letter that are not.
+var (
+	vowel     = regexp.MustCompile(`^(?i:[aeiou]|hour|honest|hono|heir|8|1[18]$)`)
+	consonant = regexp.MustCompile(`^(?i:eu|ewe|one\b|once\b|uni[^mn]|us[aeu]|ut[ei])`)
+)
+
+// withArticle puts the article a before a word, if there is one.
+func withArticle(a, word string) string {
+	switch {
+	case a == "":
+		return word
+	case vowel.MatchString(word) && !consonant.MatchString(word):
+		a += "n"
+	}
+	return a + " " + word
+}
 
 // ask writes n prompts, of which the first are the same for any n.
 func (g *grammar) ask(n int, seed uint64) []string {
@@ -60,9 +77,9 @@ func (g *grammar) write(rng *rand.Rand) string {
 	first, used := map[string]string{}, map[string]bool{}
 	return slot.ReplaceAllStringFunc(g.prompts[rng.IntN(len(g.prompts))], func(s string) string {
 		m := slot.FindStringSubmatch(s)
-		switch name := m[1]; {
-		case m[2] != "":
-			return first[name]
+		switch name := m[2]; {
+		case m[3] != "":
+			return withArticle(m[1], first[name])
 		case name != "":
 			value := g.slots[name][rng.IntN(len(g.slots[name]))]
 			for used[name+value] {
@@ -72,10 +89,10 @@ func (g *grammar) write(rng *rand.Rand) string {
 			if first[name] == "" {
 				first[name] = value
 			}
-			return value
+			return withArticle(m[1], value)
 		}
-		low, _ := strconv.Atoi(m[3]) // digits
-		high, _ := strconv.Atoi(m[4])
-		return strconv.Itoa(low + rng.IntN(high-low+1))
+		low, _ := strconv.Atoi(m[4]) // digits
+		high, _ := strconv.Atoi(m[5])
+		return withArticle(m[1], strconv.Itoa(low+rng.IntN(high-low+1)))
 	})
 }
