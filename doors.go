@@ -10,6 +10,7 @@ import (
 	"talf/data/corpus"
 	"talf/infer"
 	"talf/infer/decode"
+	"talf/internal/mapped"
 	"talf/model/identity"
 	"talf/preprocess"
 	"talf/serve"
@@ -65,6 +66,7 @@ func (m *Model) Handler(name string) (http.Handler, error) {
 // the texts of job.Files. preprocess.Default has the rest of a job. If ctx ends, the finished shards are kept, and the same
 // job goes on. c's draft model and method have no part in it.
 func Label(ctx context.Context, c Config, job preprocess.Config) (stats preprocess.Stats, err error) {
+	defer mapped.Guard(&err)()
 	on, err := c.machine()
 	if err != nil {
 		return stats, err
@@ -96,6 +98,7 @@ func Label(ctx context.Context, c Config, job preprocess.Config) (stats preproce
 // which Config.Head may then name. train.Default has a run's configuration, of which Steps is the length. If ctx ends, a
 // checkpoint is saved, and the same call goes on from it with the same bits.
 func TrainHead(ctx context.Context, c Config, run train.Config, labels []string, out string) (result train.Result, err error) {
+	defer mapped.Guard(&err)()
 	on, err := c.machine()
 	if err != nil {
 		return result, err

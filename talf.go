@@ -29,6 +29,7 @@ import (
 	"talf/infer"
 	"talf/infer/decode"
 	"talf/infer/loop"
+	"talf/internal/mapped"
 	"talf/model"
 	"talf/model/sample"
 	"talf/text/chat"
@@ -122,7 +123,8 @@ type Model struct {
 const kept = 16
 
 // Open loads a model.
-func Open(ctx context.Context, c Config) (*Model, error) {
+func Open(ctx context.Context, c Config) (m *Model, err error) {
+	defer mapped.Guard(&err)()
 	on, err := c.machine()
 	if err != nil {
 		return nil, err
@@ -133,7 +135,7 @@ func Open(ctx context.Context, c Config) (*Model, error) {
 	if c.Head != "" && c.Draft != "" {
 		return nil, errors.New("talf: both Head and Draft are given, want at most one")
 	}
-	m := &Model{c: c, ended: make(chan error, 1)}
+	m = &Model{c: c, ended: make(chan error, 1)}
 	if m.template, _, err = c.chat(time.Now); err != nil {
 		return nil, err
 	}

@@ -3,15 +3,19 @@ package talf_test
 import (
 	"context"
 	"errors"
+	"log/slog"
 	"os"
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"talf"
 	"talf/infer"
 	"talf/internal/e2e/talftest"
 	"talf/internal/leak"
+	"talf/model/gguf/gguftest"
+	"talf/preprocess"
 )
 
 func TestMain(m *testing.M) { os.Exit(leak.Main(m.Run)) }
@@ -189,4 +193,35 @@ func TestMistakesAreNamed(t *testing.T) {
 	if _, _, err := talf.Collect(m.Generate(t.Context(), strings.Repeat("long ", 300), talf.Options{})); err == nil || !strings.Contains(err.Error(), "too long") {
 		t.Errorf("a long prompt: %v", err)
 	}
+}
+
+// What reads the mapped files of a model says in an error that they changed, also of a caller that has no mapped.Guard.
+func TestAFileThatChangesIsAnError(t *testing.T) {
+	path := gguftest.Tiny(1).Write(t, "x.gguf")
+	job := preprocess.Default()
+	job.Files, job.Out = []string{talftest.TextFile(t, 1)}, t.TempDir()
+	_, err := talf.Label(t.Context(), talf.Config{Path: path, Threads: 1, Log: slog.New(onceLoaded(func() {
+		if err := os.Chtimes(path, time.Time{}, time.Unix(1, 0)); err != nil {
+			t.Error(err)
+		}
+	}))}, job)
+	if err == nil || !strings.Contains(err.Error(), path+": its bytes could not be read") {
+		t.Errorf("%v, want an error that names the file", err)
+	}
+}
+
+// onceLoaded is the handler of a log that calls a function when a model and its tokenizer are loaded.
+type onceLoaded func()
+
+func (f onceLoaded) Enabled(context.Context, slog.Level) bool { return true }
+func (f onceLoaded) WithAttrs([]slog.Attr) slog.Handler       { return f }
+func (f onceLoaded) WithGroup(string) slog.Handler            { return f }
+
+func (f onceLoaded) Handle(_ context.Context, r slog.Record) error {
+	for a := range r.Attrs {
+		if r.Message == "loaded" && a.Value.String() == "weights and tokenizer" {
+			f()
+		}
+	}
+	return nil
 }

@@ -31,8 +31,8 @@ type Rule struct {
 // way. The longest matching From decides.
 var Rules = []Rule{
 	{".", []string{
-		"checkpoints", "data/corpus", "infer", "infer/decode", "infer/loop", "model", "model/identity", "model/sample", "preprocess",
-		"serve", "serve/metrics", "text/chat", "train", "train/plan",
+		"checkpoints", "data/corpus", "infer", "infer/decode", "infer/loop", "internal/mapped", "model", "model/identity", "model/sample",
+		"preprocess", "serve", "serve/metrics", "text/chat", "train", "train/plan",
 	}},
 	{"tree/...", nil},
 	{"compute", nil},
