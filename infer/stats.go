@@ -1,6 +1,7 @@
 package infer
 
 import (
+	"math/bits"
 	"time"
 
 	"talf/internal/slab"
@@ -48,6 +49,9 @@ type Stats struct {
 	// Ranked[r] counts the drafted nodes that were r-th among their siblings.
 	Ranked []int
 
+	// Contexts[c] counts the passes by the tokens before them: from ContextFrom(c) up to ContextFrom(c+1).
+	Contexts []Yield
+
 	// Draft and Verify are the time spent in the source's and the target's passes.
 	// Overhead is the rest of decoding: trees, verdicts, bookkeeping. A pass that serves
 	// several sequences counts fully for each.
@@ -56,6 +60,23 @@ type Stats struct {
 	TTFT                    time.Duration // from Open to the first token
 	Decode                  time.Duration // rounds after prefill
 }
+
+// A Yield is passes and the tokens that they emitted.
+type Yield struct{ Passes, Tokens int }
+
+// ContextStep is where the second class of contexts begins. Each further one begins at twice as many tokens.
+const ContextStep = 512
+
+// ContextFrom returns the fewest tokens of a class of contexts.
+func ContextFrom(class int) int {
+	if class == 0 {
+		return 0
+	}
+	return ContextStep << (class - 1)
+}
+
+// contextOf returns the class of a context of n tokens.
+func contextOf(n int) int { return bits.Len(uint(n / ContextStep)) }
 
 // Tau returns the acceptance length τ: tokens emitted per target pass, including the
 // target's own token. Plain decoding has τ = 1.
@@ -102,6 +123,10 @@ func (s *Stats) Add(o *Stats) {
 	for r, c := range o.Ranked {
 		*slab.At(&s.Ranked, r) += c
 	}
+	for i, c := range o.Contexts {
+		y := slab.At(&s.Contexts, i)
+		y.Passes, y.Tokens = y.Passes+c.Passes, y.Tokens+c.Tokens
+	}
 	s.Draft += o.Draft
 	s.Verify += o.Verify
 	s.Overhead += o.Overhead
@@ -113,6 +138,8 @@ func (s *Stats) Add(o *Stats) {
 // round counts one verdict on a tree of which the first live nodes may be accepted. kept is the number of emitted
 // tokens, and path[:kept] is what the target keeps.
 func (s *Stats) round(t *tree.Tree, live int, path []int, kept int) {
+	y := slab.At(&s.Contexts, contextOf(s.Prompt+s.Tokens))
+	y.Passes, y.Tokens = y.Passes+1, y.Tokens+kept
 	s.Passes++
 	s.Tokens += kept
 	s.Drafted += t.Len() - 1

@@ -83,7 +83,9 @@ type Row struct {
 	// all sets together.
 	DepthOf []stats.Interval `json:"by_depth_interval,omitempty"`
 	RankOf  []stats.Interval `json:"by_rank_interval,omitempty"`
-	// ByPrompt and Hindsight are also only over all sets together.
+	// Contexts are τ by the context in which passes ran, where some reach beyond the first class; only over all sets together,
+	// as ByPrompt and Hindsight are.
+	Contexts  []Context       `json:"by_context,omitempty"`
 	ByPrompt  []PromptSpeedup `json:"by_prompt,omitempty"`
 	Hindsight *Hindsight      `json:"hindsight,omitempty"`
 	Paths     *Paths          `json:"by_origin,omitempty"` // of methods that draft from several
@@ -102,6 +104,13 @@ type Row struct {
 	Missed int `json:"missed,omitempty"`
 
 	limits string // that plain decoding has too
+}
+
+// A Context is τ in a class of contexts.
+type Context struct {
+	From   int            `json:"from"` // tokens before a pass
+	Passes int            `json:"passes"`
+	Tau    stats.Interval `json:"tau"`
 }
 
 // Accepted returns the mean number of drafted tokens that a pass kept, its own
@@ -187,6 +196,7 @@ func (c *Config) report(methods []Method, got []Measurement) *Report {
 					row.ByPrompt = promptSpeedups(plain, mine)
 					row.DepthOf = rateOf(keys, sums, func(s *infer.Stats) []infer.Rate { return s.Depth })
 					row.RankOf = rateOf(keys, sums, func(s *infer.Stats) []infer.Rate { return s.Rank })
+					row.Contexts = contextsOf(keys, sums)
 				}
 				row.Method, row.Spec, row.Verify, row.Source = m.Title(), m.Spec, m.Verify, m.SourceName
 				row.Set, row.Temperature, row.limits = set, t, b.group()

@@ -95,6 +95,37 @@ func tauOf(keys []promptKey, mine map[promptKey]*prompted) stats.Interval {
 	})
 }
 
+// contextsOf are τ by class of contexts, each over the prompts that have passes there; nil if all passes are of the first
+// class.
+func contextsOf(keys []promptKey, mine map[promptKey]*prompted) (out []Context) {
+	classes := 0
+	for _, k := range keys {
+		classes = max(classes, len(mine[k].stats.Contexts))
+	}
+	for c := 0; classes > 1 && c < classes; c++ {
+		x := Context{From: infer.ContextFrom(c)}
+		var each []infer.Yield
+		for _, k := range keys {
+			if all := mine[k].stats.Contexts; c < len(all) && all[c].Passes > 0 {
+				each = append(each, all[c])
+				x.Passes += all[c].Passes
+			}
+		}
+		if x.Passes == 0 {
+			continue
+		}
+		x.Tau = stats.DefaultBootstrap().Of(len(each), func(times []int) float64 {
+			var sum infer.Stats
+			for i, n := range times {
+				sum.Tokens, sum.Passes = sum.Tokens+n*each[i].Tokens, sum.Passes+n*each[i].Passes
+			}
+			return sum.Tau()
+		})
+		out = append(out, x)
+	}
+	return out
+}
+
 // most is how many depths and ranks have intervals.
 const most = 12
 

@@ -243,3 +243,52 @@ func TestOriginsAreSummedByName(t *testing.T) {
 		t.Errorf("want -, got +:\n%s", d)
 	}
 }
+
+// Passes of one answer lie in two classes of contexts: 508 tokens of a prompt, then 9 more.
+func TestTauIsToldByContextWhereContextsAreLong(t *testing.T) {
+	e, target := benchtest.Engine()
+	target.MaxLen = 2000
+	c := bench.Default()
+	c.Warmup, c.MaxTokens = 0, 9
+	c.Methods = []bench.Method{{Spec: "pld"}}
+	c.Sets = []bench.Set{{Prompts: benchtest.Prompts(3, 20)}}
+	short, err := bench.Run(t.Context(), e, c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	long := &c.Sets[0].Prompts[0]
+	long.Tokens = slices.Repeat(long.Tokens, 508)[:508]
+	got, err := bench.Run(t.Context(), e, c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	const caption = "τ by the tokens before a pass"
+	var b strings.Builder
+	if err := table.Write(&b, short.Tables(), false); err != nil {
+		t.Fatal(err)
+	}
+	if row := short.Row("pld", "", 0); row.Contexts != nil || strings.Contains(b.String(), caption) {
+		t.Errorf("short contexts have a table of their own: %v\n%s", row.Contexts, &b)
+	}
+	for _, method := range []string{"ar", "pld"} {
+		row := got.Row(method, "", 0)
+		passes, tokens := 0, 0.0
+		for _, x := range row.Contexts {
+			passes, tokens = passes+x.Passes, tokens+float64(x.Passes)*x.Tau.Value
+		}
+		if len(row.Contexts) != 2 || row.Contexts[1].From != 512 || passes != row.Passes || math.Abs(tokens-float64(row.Tokens)) > 1e-9 {
+			t.Fatalf("%s: %v are not the %d passes and %d tokens of the row", method, row.Contexts, row.Passes, row.Tokens)
+		}
+	}
+	// Plain decoding's passes after 508, …, 511 tokens are of the first class, those after 512, …, 516 of the second.
+	if n := got.Row("ar", "", 0).Contexts[1].Passes; n != 5 {
+		t.Errorf("%d passes of the second class, want 5", n)
+	}
+	b.Reset()
+	if err := table.Write(&b, got.Tables(), false); err != nil {
+		t.Fatal(err)
+	}
+	if !strings.Contains(b.String(), caption) || !strings.Contains(b.String(), "from 512") {
+		t.Errorf("no table of contexts in\n%s", &b)
+	}
+}

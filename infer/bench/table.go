@@ -77,7 +77,7 @@ func (r *Report) Tables() []table.Table {
 		}
 		t.Cells = append(t.Cells, cells)
 	}
-	return slices.Concat(out, r.versus(), r.foreseen(), r.parts(), r.origins())
+	return slices.Concat(out, r.versus(), r.foreseen(), r.contexts(), r.parts(), r.origins())
 }
 
 func (s *SetInfo) about() string {
@@ -110,6 +110,47 @@ func (r *Report) foreseen() []table.Table {
 		if x := &r.Rows[i]; x.Hindsight != nil {
 			t.Cells = append(t.Cells, []string{x.Method, fmt.Sprintf("%g", x.Temperature), interval(x.Hindsight.Each), x.Hindsight.Best, interval(x.Hindsight.One)})
 		}
+	}
+	if len(t.Cells) == 0 {
+		return nil
+	}
+	return []table.Table{t}
+}
+
+// contexts lays out τ by the length of the context, if that of some pass is beyond the first class.
+func (r *Report) contexts() []table.Table {
+	t := table.Table{Caption: "τ by the tokens before a pass, with the number of passes", Header: []string{"method", "T"}}
+	var from []int
+	for i := range r.Rows {
+		for _, c := range r.Rows[i].Contexts {
+			if !slices.Contains(from, c.From) {
+				from = append(from, c.From)
+			}
+		}
+	}
+	if len(from) == 0 {
+		return nil
+	}
+	slices.Sort(from)
+	for _, n := range from {
+		t.Header = append(t.Header, fmt.Sprintf("from %d", n))
+	}
+	for i := range r.Rows {
+		x := &r.Rows[i]
+		if len(x.Contexts) == 0 || x.Drafted == 0 {
+			continue
+		}
+		cells := []string{x.Method, fmt.Sprintf("%g", x.Temperature)}
+		for _, n := range from {
+			at := slices.IndexFunc(x.Contexts, func(c Context) bool { return c.From == n })
+			if at < 0 {
+				cells = append(cells, "–")
+				continue
+			}
+			c := &x.Contexts[at]
+			cells = append(cells, fmt.Sprintf("%s of %d", c.Tau.Text(2, 1), c.Passes))
+		}
+		t.Cells = append(t.Cells, cells)
 	}
 	if len(t.Cells) == 0 {
 		return nil

@@ -46,7 +46,8 @@ func newBenchOf(a *app, tables Tables) *cobra.Command {
 every temperature. They take turns in one process. It prints acceptance lengths, speeds
 and acceptance by depth: τ is the mean number of tokens per pass of the model, its own
 token included, up to the end of an answer. Means and standard deviations are over
-prompts, for each set and for all together.
+prompts, for each set and for all together. Where contexts reach 512 tokens, τ is told by their
+length, too.
 
 ` + bench.Definition + `
 
