@@ -10,6 +10,7 @@ import (
 	"talf/data"
 	"talf/internal/slab"
 	"talf/model"
+	"talf/model/arch"
 	"talf/train/loss"
 )
 
@@ -33,12 +34,12 @@ func (f Features) Validate() error {
 	return fmt.Errorf("features is %q, want %s, %s or %s", string(f), FeaturesAuto, FeaturesStored, FeaturesRecompute)
 }
 
-// Taps returns the layers before which the head of such a run reads the target's states; nil if it
+// Shape returns the head of such a run, and the layers before which it reads the target's states; nil if it
 // reads the last hidden states. It uses the job's Target, Init and Vocab.
-func Taps(cfg Config, job HeadJob) ([]int, error) {
+func Shape(cfg Config, job HeadJob) (*arch.Spec, []int, error) {
 	h := &headTask{cfg: cfg, stages: cfg.Plan(), job: job}
 	err := h.network()
-	return h.taps, err
+	return h.spec, h.taps, err
 }
 
 // holds reports whether the data of a set have what the head reads: the states of its layers, and perhaps those of

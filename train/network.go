@@ -1,6 +1,7 @@
 package train
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -108,6 +109,12 @@ func (h *headTask) network() error {
 			}
 		}
 	}
+	if h.job.Init != "" && n.Tapped() { // initFrom reads a head of EAGLE-1 and 2
+		if unread != nil {
+			return unread
+		}
+		return fmt.Errorf("initial head: %s is of EAGLE-1's or 2's kind, not %s as asked", h.job.Init, cmp.Or(cfg.Network, n.Name))
+	}
 	var stored []int
 	if len(h.job.Data) > 0 {
 		stored = h.job.Data[0].Set.Meta().Taps
@@ -119,13 +126,6 @@ func (h *headTask) network() error {
 		return fmt.Errorf("train: %w", err)
 	}
 	cfg.Network = net.NetworkOf(h.spec, h.taps)
-	switch {
-	case h.taps == nil || h.job.Init == "": // initFrom reads a head of EAGLE-1 and 2
-	case unread != nil:
-		return unread
-	default:
-		return fmt.Errorf("initial head: %s is of EAGLE-1's or 2's kind, not %s as asked", h.job.Init, cfg.Network)
-	}
 	return h.writable()
 }
 

@@ -116,7 +116,7 @@ var Rules = []Rule{
 	{"internal/texts", nil},
 	{"internal/plot", nil},
 	{"internal/quickstart", []string{"infer/...", "internal/demo", "internal/plot", "internal/stages", "model/...", "preprocess", "train", "text/..."}},
-	{"internal/makehead", []string{"data", "infer/...", "internal/stages", "internal/units", "model/...", "preprocess", "train", "train/mix", "text/..."}},
+	{"internal/makehead", []string{"data", "infer/...", "internal/stages", "internal/units", "model/...", "preprocess", "train", "train/mix", "train/net", "text/..."}},
 	{"internal/stages", nil},
 	{"internal/wire", nil},
 	{"internal/report", []string{

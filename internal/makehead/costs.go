@@ -1,19 +1,19 @@
 package makehead
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"slices"
 	"strings"
 	"time"
 
-	"talf/data"
 	"talf/infer/decode"
 	"talf/internal/units"
 	"talf/model"
 	"talf/model/arch"
-	"talf/preprocess"
 	"talf/train"
+	"talf/train/net"
 )
 
 // Costs are what a run is expected to take, said before it begins. Seconds are those of this machine when it was asked;
@@ -25,9 +25,10 @@ type Costs struct {
 	Label    float64 `json:"seconds_label"`
 	Train    float64 `json:"seconds_train"` // at most: stages end early
 	Measure  float64 `json:"seconds_measure"`
-	Network  string  `json:"network"` // of the head, for train
+	Network  string  `json:"network"` // of the head, in full
 	Taps     []int   `json:"taps,omitempty"`
-	Head     int64   `json:"head_weights"` // number
+	Outputs  int     `json:"outputs,omitempty"` // tokens that it predicts; 0: those that the labels show to be worth it
+	Head     int64   `json:"head_weights"`      // number
 	Features int64   `json:"feature_bytes"`
 	Disk     int64   `json:"disk_bytes"`
 	Memory   int64   `json:"memory_bytes"`
@@ -55,27 +56,30 @@ const (
 	expected = 8192
 )
 
-// network says which states of the model the head reads, and what its network is called.
-func (p *Plan) network(s *arch.Spec) (taps []int, name string) {
-	if p.Network != "eagle3" {
-		return nil, p.Network
+// network returns a head of the plan's network for a model s, of an expected vocabulary, and the states of the model that
+// it reads: EAGLE-3's, unless the network names others.
+func (p *Plan) network(s *arch.Spec) (*arch.Spec, []int, error) {
+	n, err := net.ParseNetwork(p.Network)
+	if err != nil {
+		return nil, nil, err
 	}
 	taps, err := arch.DefaultTaps(s.Layers)
-	if err != nil { // too few layers: the first, the middle and the last state there is
-		taps = slices.Compact([]int{0, max(1, s.Layers/2), s.Layers})
+	if err != nil { // too few layers: the first, the middle and the last state that there is
+		last := s.Layers
+		if !n.Eagle3() {
+			last = max(0, last-1) // which no block head reads
+		}
+		taps = slices.Compact([]int{0, s.Layers / 2, last})
 	}
-	return taps, p.Network + ":taps=" + strings.TrimPrefix(string(preprocess.FeaturesAt(taps)), string(data.Taps)+":")
-}
-
-// draft returns the shape of a head of an expected vocabulary.
-func (p *Plan) draft(s *arch.Spec) *arch.Spec {
-	vocab := min(expected, s.Vocab)
-	if taps, _ := p.network(s); taps != nil {
-		return s.Eagle3For(taps, vocab)
+	d, err := n.Spec(s, train.Default().Layers, 0, false, taps)
+	if err != nil {
+		return nil, nil, err
 	}
-	d := s.DraftFor(false)
-	d.DraftVocab = vocab
-	return d
+	if d.Block.SelectorRank == 0 { // which scores all tokens
+		d.DraftVocab = min(expected, s.Vocab)
+	}
+	taps, err = d.TapsOf(s)
+	return d, taps, err
 }
 
 // costs measures two passes and says what the run will take.
@@ -85,14 +89,21 @@ func (r *run) costs(ctx context.Context) error {
 		return err
 	}
 	defer end()
-	if err := r.checkInit(w.model); err != nil {
+	head, taps, err := r.head(w.model)
+	if err != nil {
 		return err
 	}
-	c := &Costs{}
+	c := &Costs{Taps: taps, Network: r.Plan.Network}
+	if name := net.NetworkOf(head, taps); name != "" {
+		c.Network = name
+	}
+	if head.Block.SelectorRank > 0 || r.Plan.starts() && taps != nil {
+		c.Outputs = cmp.Or(head.DraftVocab, head.Vocab)
+	}
 	if err := c.measure(ctx, w.model, w); err != nil {
 		return err
 	}
-	c.estimate(&r.Plan, w.model.Spec(), w.model.Held().Memory)
+	c.estimate(&r.Plan, w.model.Spec(), head, w.model.Held().Memory)
 	r.state.Result.Costs = c
 	if p := &r.Plan; p.Hours > 0 {
 		r.Tools.Tell(fmt.Sprintf("    %.1f hours: %.0f%% of them for answers, the rest to learn them; a head of %.1fM weights", p.Hours, 100*answering, float64(c.Head)/1e6))
@@ -102,28 +113,43 @@ func (r *run) costs(ctx context.Context) error {
 	return nil
 }
 
-// checkInit refuses a head that training could not start from, before hours are spent on what it learns from.
-func (r *run) checkInit(m *model.Model) error {
-	if r.Plan.Init == Linear {
-		return nil
-	}
-	h, err := decode.LoadHead(r.Plan.Init, m, true, r.Tools.Warn)
+// head returns the head that training makes or starts from, and the states of the model that it reads. It refuses what
+// training could not start, before hours are spent on what it learns from.
+func (r *run) head(m *model.Model) (*arch.Spec, []int, error) {
+	d, taps, err := r.Plan.network(m.Spec())
 	if err != nil {
-		return fmt.Errorf("initial %w", err)
+		return nil, nil, err
 	}
-	defer func() { _ = h.Close() }() // only read
-	if s := h.Spec(); s.Eagle3.Taps != nil {
-		return fmt.Errorf("initial head: %s is of EAGLE-3's network, want one of EAGLE's, which this makes", r.Plan.Init)
+	if dev := m.Device(); d.Block.On && dev.Queue().Abilities().Block == nil {
+		return nil, nil, fmt.Errorf("block heads are trained on the CPU, not on %s", dev.Name())
 	}
-	return nil
+	if !r.Plan.starts() {
+		return d, taps, nil
+	}
+	c := train.Default()
+	c.Network = r.Plan.Network
+	own, at, err := train.Shape(c, train.HeadJob{Target: m, Init: r.Plan.Init})
+	if err != nil {
+		return nil, nil, err
+	}
+	if at == nil { // of EAGLE's network, which training reads later
+		h, err := decode.LoadHead(r.Plan.Init, m, true, r.Tools.Warn)
+		if err != nil {
+			return nil, nil, fmt.Errorf("initial %w", err)
+		}
+		return d, taps, h.Close()
+	}
+	_, h, err := decode.HeadSource(r.Plan.Init, m, true, r.Tools.Warn, 0)
+	if err != nil {
+		return nil, nil, fmt.Errorf("initial %w", err)
+	}
+	return own, at, h.Close()
 }
 
-// estimate says what p takes for a model s, whose passes c has measured and whose weights take held bytes. With hours in
-// place of tokens, it says only what the head is.
-func (c *Costs) estimate(p *Plan, s *arch.Spec, held int64) {
-	d := p.draft(s)
+// estimate says what p takes for a model s and a head d of it, if c has measured the model's passes and its weights take
+// held bytes. With hours in place of tokens, it says only what the head is.
+func (c *Costs) estimate(p *Plan, s, d *arch.Spec, held int64) {
 	c.Head = int64(d.Params())
-	c.Taps, c.Network = p.network(s)
 	n := float64(p.Tokens)
 	if n == 0 {
 		return
@@ -135,7 +161,7 @@ func (c *Costs) estimate(p *Plan, s *arch.Spec, held int64) {
 	c.Train = n * (1 + promptShare) * c.Row * rows * backward * float64(c.Head) / float64(s.Params())
 	answers := float64(p.held() * 2 * 3) // at two temperatures, plainly, without and with the head
 	c.Measure = answers * float64(p.Measure) * c.Pass
-	states := int64(max(1, len(d.Eagle3.Taps)) * s.Hidden * 2)
+	states := int64(max(1, len(c.Taps)) * s.Hidden * 2)
 	c.Features = int64(n*(1+promptShare)) * states
 	c.Disk = int64(n*nodes*labelBytes) + 3*12*c.Head + int64(n)*12
 	if c.Features <= featureBytes {
@@ -165,11 +191,14 @@ func (p *Plan) passes(nodes float64) (all, epochs float64) {
 			continue // training says so
 		}
 		rows := nodes
-		if strings.HasPrefix(s.Loss, "eagle3") {
+		switch name, _, _ := strings.Cut(s.Loss, ":"); name {
+		case "eagle3":
 			if rows = unrolled; strings.Contains(s.Loss, "steps=") {
 				_, steps, _ := strings.Cut(s.Loss, "steps=")
 				_, _ = fmt.Sscanf(steps, "%f", &rows) // training has checked it
 			}
+		case "dflash":
+			rows = 1 // of a block, for each token
 		}
 		all, epochs = all+rows*s.Epochs, epochs+s.Epochs
 	}

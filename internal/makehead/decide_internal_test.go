@@ -11,6 +11,8 @@ import (
 	"talf/internal/stats"
 	"talf/model/modeltest"
 	"talf/text/chat"
+	"talf/train"
+	"talf/train/net"
 )
 
 func TestPlansThatMakeNoSenseAreRefused(t *testing.T) {
@@ -24,6 +26,10 @@ func TestPlansThatMakeNoSenseAreRefused(t *testing.T) {
 		{func(p *Plan) { p.Hours = -2 }, "hours is -2"},
 		{func(p *Plan) { p.Hours = 1 }, "either tokens or hours"},
 		{func(p *Plan) { p.Tokens = 0 }, "either tokens or hours"},
+		{func(p *Plan) { p.SetNetwork("block:size=1") }, "size"},
+		{func(p *Plan) { p.SetNetwork("eagle4") }, "eagle4"},
+		{func(p *Plan) { p.SetNetwork("eagle3"); p.Init = Linear }, "init is linear, want random or a head"},
+		{func(p *Plan) { p.Init = Random }, ""},
 	} {
 		p := Default()
 		c.change(&p)
@@ -73,8 +79,12 @@ func TestWhatARunTakesFollowsFromItsPlan(t *testing.T) {
 	estimate := func(change func(p *Plan)) Costs {
 		p := Default()
 		change(&p)
-		c := Costs{Row: 0.001, Pass: 0.01}
-		c.estimate(&p, s, 1<<20)
+		d, taps, err := p.network(s)
+		if err != nil {
+			t.Fatal(err)
+		}
+		c := Costs{Row: 0.001, Pass: 0.01, Taps: taps}
+		c.estimate(&p, s, d, 1<<20)
 		return c
 	}
 	one := estimate(func(*Plan) {})
@@ -103,13 +113,53 @@ func TestWhatARunTakesFollowsFromItsPlan(t *testing.T) {
 	}
 	// An hour says what the head is, and nothing of what is not known yet.
 	hours := estimate(func(p *Plan) { p.Tokens, p.Hours = 0, 1 })
-	if hours.Head != one.Head || hours.Network != "eagle" || hours.Answer != 0 || hours.Disk != 0 {
+	if hours.Head != one.Head || hours.Answer != 0 || hours.Disk != 0 {
 		t.Errorf("with hours: %+v", hours)
 	}
-	// Of an EAGLE-3 head the layers that it reads are named; the model has two.
-	taps := estimate(func(p *Plan) { p.Network = "eagle3" })
-	if s.Layers != 2 || !slices.Equal(taps.Taps, []int{0, 1, 2}) || taps.Network != "eagle3:taps=0+1+2" {
-		t.Errorf("%d layers: %+v", s.Layers, taps)
+	// Stored states are those that the head reads, and a block's rows are fewer than the others' steps.
+	taps, block := estimate(func(p *Plan) { p.SetNetwork("eagle3") }), estimate(func(p *Plan) { p.SetNetwork("block:taps=0+1") })
+	if taps.Features != 3*one.Features || block.Features != 2*one.Features {
+		t.Errorf("states of %d, %d and %d bytes", one.Features, taps.Features, block.Features)
+	}
+	if a, b := taps.Train/float64(taps.Head), block.Train/float64(block.Head); a < 1.2*b || a > 1.4*b {
+		t.Errorf("training is %v a weight, of blocks %v", a, b)
+	}
+}
+
+// A network that names no states reads three of the model's, and one that is not EAGLE's is not started linearly.
+func TestPlansOfNetworks(t *testing.T) {
+	for _, c := range []struct {
+		network, full, init string
+		layers              int
+		taps                []int
+	}{
+		{"", "", Linear, 2, nil},
+		{"eagle", "", Linear, 30, nil},
+		{"eagle3", "eagle3:taps=0+1+2", Random, 2, []int{0, 1, 2}},
+		{"eagle3:fc_norm=on", "eagle3:taps=2+15+27,fc_norm=on", Random, 30, []int{2, 15, 27}},
+		{"block", "block:size=8,taps=0+1,mask=63", Random, 2, []int{0, 1}},
+		{"block:shift=on,markov=vanilla,rank=4", "block:size=8,taps=2+15+27,mask=63,shift=on,markov=vanilla,rank=4", Random, 30, []int{2, 15, 27}},
+		{"block:taps=5,size=4,selector=8", "block:size=4,taps=5,mask=63,selector=8,top=16", Random, 30, []int{5}},
+	} {
+		p := Default()
+		p.SetNetwork(c.network)
+		s := modeltest.Default().Spec()
+		s.Layers, s.Vocab = c.layers, 64
+		d, taps, err := p.network(s)
+		if err != nil || p.Validate() != nil {
+			t.Fatalf("%q: %v, %v", c.network, err, p.Validate())
+		}
+		if full := net.NetworkOf(d, taps); full != c.full || p.Init != c.init || !slices.Equal(taps, c.taps) {
+			t.Errorf("%q: %q from %s with taps %v, want %q from %s with %v", c.network, full, p.Init, taps, c.full, c.init, c.taps)
+		}
+		if whole := d.DraftVocab == 0; whole != (d.Block.SelectorRank > 0) {
+			t.Errorf("%q: a draft vocabulary of %d", c.network, d.DraftVocab)
+		}
+		for _, stage := range p.Stages {
+			if _, err := train.ParseStage(stage, train.Default()); err != nil {
+				t.Errorf("%q: %v", c.network, err)
+			}
+		}
 	}
 }
 
@@ -122,6 +172,7 @@ func TestRowsOfTraining(t *testing.T) {
 		{[]string{"hass:10e", "talf:2e"}, 5*10 + 5*2, 12},
 		{[]string{"eagle3:3e"}, 7 * 3, 3},
 		{[]string{"eagle3:steps=2:3e", "talf:1e"}, 2*3 + 5, 4},
+		{[]string{"dflash:labels=tail,gamma=0:20e"}, 20, 20},
 		{[]string{"none:3e"}, 0, 0}, // training refuses it
 	} {
 		p := Default()

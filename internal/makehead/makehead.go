@@ -4,10 +4,12 @@
 package makehead
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"path/filepath"
+	"strings"
 
 	"talf/data"
 	"talf/infer/decode"
@@ -19,6 +21,7 @@ import (
 	"talf/text/tokenizer"
 	"talf/train"
 	"talf/train/mix"
+	"talf/train/net"
 )
 
 // A Plan is everything that decides which head is made. It is kept in the state file, so that a run never continues
@@ -39,7 +42,7 @@ type Plan struct {
 	Shard   int      `json:"shard"`   // sequences of a shard of labels
 	Network string   `json:"network"` // of the head: net.ParseNetwork
 	Missed  float64  `json:"missed"`  // largest share of the labels' mass that the head's vocabulary may lack
-	Init    string   `json:"init"`    // of training: Linear, or a head of EAGLE's network to start from
+	Init    string   `json:"init"`    // of training: Linear, Random, or a head of the same network to start from
 	Stages  []string `json:"stages"`  // of training: train.ParseStage
 	Rows    int      `json:"rows"`    // positions of a step
 	Rate    float64  `json:"rate"`    // of learning
@@ -52,20 +55,42 @@ type Plan struct {
 	Measure int `json:"measure"` // tokens of an answer that is measured
 }
 
-// Linear is the Plan.Init of a head that starts as the best linear prediction of the model's next hidden state.
-const Linear = "linear"
+// The values of Plan.Init that are no head's path: the best linear prediction of the model's next hidden state, which
+// heads of EAGLE's network can start as, and random weights.
+const (
+	Linear = "linear"
+	Random = "random"
+)
 
 // Default returns the plan of talf head. docs/heads.md has what its constants rest on.
 func Default() Plan {
-	return Plan{
+	p := Plan{
 		Format: 2, Seed: 1, Tokens: 100_000,
 		MaxTokens: 384, Side: 16,
 		K: 2, Depth: 3, Shard: 16,
-		Network: "eagle", Missed: 0.05, Init: Linear, Stages: []string{"hass:outside=mask:5e"},
-		Rows: 512, Rate: 3e-4, Warmup: 50, Every: 100, Patience: 4,
+		Missed: 0.05, Rows: 512, Every: 100, Patience: 4,
 		Report: 19, Measure: 128,
 	}
+	p.SetNetwork("eagle")
+	return p
 }
+
+// SetNetwork sets the network of the head, and with it how the head starts and is taught. All take about as many rows of the head
+// for a token of text, but a block predicts each token once, where the others step from every position.
+func (p *Plan) SetNetwork(network string) {
+	p.Network = cmp.Or(network, "eagle")
+	switch name, _, _ := strings.Cut(network, ":"); name {
+	case "block":
+		p.Init, p.Stages, p.Rate, p.Warmup = Random, []string{"dflash:labels=tail,gamma=0:20e"}, 1e-3, 30
+	case "eagle3":
+		p.Init, p.Stages, p.Rate, p.Warmup = Random, []string{"eagle3:steps=1:12e", "eagle3:2e"}, 1e-3, 30
+	default:
+		p.Init, p.Stages, p.Rate, p.Warmup = Linear, []string{"hass:outside=mask:5e"}, 3e-4, 50
+	}
+}
+
+// starts reports whether the head starts from another.
+func (p *Plan) starts() bool { return p.Init != Linear && p.Init != Random }
 
 // Validate reports the first value that is not allowed.
 func (p *Plan) Validate() error {
@@ -77,9 +102,12 @@ func (p *Plan) Validate() error {
 	case (p.Tokens == 0) == (p.Hours == 0):
 		return errors.New("want either tokens or hours")
 	case p.Init == "":
-		return fmt.Errorf("init is empty, want %s or a head", Linear)
+		return fmt.Errorf("init is empty, want %s, %s or a head", Linear, Random)
+	case p.Init == Linear && p.Network != "eagle":
+		return fmt.Errorf("init is %s, want %s or a head: network %s predicts no hidden states", Linear, Random, p.Network)
 	}
-	return nil
+	_, err := net.ParseNetwork(p.Network)
+	return err
 }
 
 // held returns how many prompts nothing is learnt from. One is decoded before measuring begins.
@@ -110,7 +138,7 @@ type Tools interface {
 // TrainFiles are what training reads and writes.
 type TrainFiles struct {
 	Labels, Out string
-	Init        string // of the Plan
+	Init        string // Linear, or a head to start from; "": random weights
 	Stages      []string
 	Vocab       string // of mix.Vocab
 }
@@ -203,7 +231,11 @@ func (r *run) train(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	res, err := r.Tools.Train(ctx, c, TrainFiles{Labels: r.path("labels"), Out: r.path("head"), Init: p.Init, Stages: p.Stages, Vocab: vocab})
+	from := TrainFiles{Labels: r.path("labels"), Out: r.path("head"), Init: p.Init, Stages: p.Stages, Vocab: vocab}
+	if p.Init == Random {
+		from.Init = ""
+	}
+	res, err := r.Tools.Train(ctx, c, from)
 	if err != nil {
 		return err
 	}
@@ -224,14 +256,24 @@ func (r *run) vocabulary(held float64) (text string, err error) {
 		return "", err
 	}
 	defer func() { _ = set.Close() }() // only read
-	words := func(n int) string { return fmt.Sprintf("mass:%d", n) }
-	f.Vocab, f.Covered, err = covering(set.Meta().Vocab, r.Plan.Missed, func(n int) (float64, error) {
-		c, err := mix.Cover(set, words(n), held)
+	covered := func(text string) (float64, error) {
+		c, err := mix.Cover(set, text, held)
 		if err != nil {
 			return 0, err
 		}
 		return c.Held.Levels[0], nil
-	})
+	}
+	switch n := f.Costs.Outputs; {
+	case n == set.Meta().Vocab:
+		f.Vocab, f.Covered = 0, 1
+		return "", nil
+	case n > 0: // those of the head that it starts from
+		f.Vocab = n
+		f.Covered, err = covered(r.Plan.Init)
+		return r.Plan.Init, err
+	}
+	words := func(n int) string { return fmt.Sprintf("mass:%d", n) }
+	f.Vocab, f.Covered, err = covering(set.Meta().Vocab, r.Plan.Missed, func(n int) (float64, error) { return covered(words(n)) })
 	if err != nil || f.Vocab == 0 {
 		return "", err
 	}

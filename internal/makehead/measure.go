@@ -7,7 +7,6 @@ import (
 	"talf/infer/bench"
 	"talf/infer/bench/rig"
 	"talf/infer/decode"
-	"talf/infer/source"
 	"talf/internal/durable"
 )
 
@@ -45,7 +44,7 @@ func (r *run) measure(ctx context.Context) error {
 	}
 	defer end()
 	tasks := w.prompts(r.Plan.held())
-	h, err := decode.LoadHead(r.Head(), w.model, false, r.Tools.Warn)
+	src, h, err := decode.HeadSource(r.Head(), w.model, false, r.Tools.Warn, 0)
 	if err != nil {
 		return err
 	}
@@ -74,7 +73,7 @@ func (r *run) measure(ctx context.Context) error {
 	}
 	c.Methods = []bench.Method{
 		{Label: without, Spec: "auto"},
-		{Label: with, Spec: "auto", Source: source.NewHead(h, 0), SourceName: "head"},
+		{Label: with, Spec: "auto", Source: src, SourceName: "head"},
 	}
 	set, done := r.Tools.Progress("measure", "answers")
 	c.Progress = func(i, n int) { set(i, n, "") }

@@ -45,7 +45,10 @@ of up to %d tokens that the head has not seen. At temperature 0 the outputs are 
 		b.WriteString(r.why() + "\n\n")
 	}
 	format := "vllm"
-	if r.Vocab > 0 && r.Plan.Network == "eagle" {
+	switch {
+	case strings.HasPrefix(r.Plan.Network, "block"):
+		format = "block"
+	case r.Vocab > 0 && r.Plan.Network == "eagle":
 		format = "sglang" // vLLM knows no draft vocabulary of such heads
 	}
 	fmt.Fprintf(&b, `  talf generate %[1]s --head %[2]s --prompt 'Once upon a time' --stats

@@ -80,6 +80,9 @@ func ParseNetwork(text string) (Network, error) {
 // Eagle3 reports whether it is an EAGLE-3 head.
 func (n *Network) Eagle3() bool { return n.eagle3.On }
 
+// Tapped reports whether it reads the target's states at some layers, as EAGLE-3 and block heads do.
+func (n *Network) Tapped() bool { return n.eagle3.On || n.block.On }
+
 // Spec returns the specification of a head of so many layers for a target. stored are the taps of the data,
 // nil if they have none.
 func (n *Network) Spec(target *arch.Spec, layers, draftVocab int, fcBias bool, stored []int) (*arch.Spec, error) {

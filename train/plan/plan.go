@@ -67,7 +67,7 @@ func (p *Head) data(cfg train.Config, job *train.HeadJob) (mix.Shares, error) {
 		}
 		cfg.Stages = append(cfg.Stages, s.In(cfg, 1))
 	}
-	taps, err := train.Taps(cfg, *job)
+	_, taps, err := train.Shape(cfg, *job)
 	if err != nil {
 		return nil, err
 	}

@@ -21,6 +21,7 @@ import (
 func newHead(a *app) *cobra.Command {
 	t := &headTools{stageTools: stageTools{a}, machine: defaultMachine()}
 	c := makehead.Config{Plan: makehead.Default(), Tools: t}
+	var network, init string
 	var asJSON bool
 	cmd := &cobra.Command{
 		Use:   "head MODEL --out DIR",
@@ -40,6 +41,7 @@ asked. Most are learnt from; a few are kept to measure on.`,
 		Example: `  talf head model.gguf --out head
   talf head MODEL --data prompts.jsonl --tokens 300000 --out head
   talf head MODEL --hours 8 --out head
+  talf head MODEL --network block:size=6,shift=on,markov=vanilla,rank=64 --out block
   talf head TUNED --init base/head/best --tokens 20000 --out tuned`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if err := cli.Need(cmd, "model", "out"); err != nil {
@@ -50,6 +52,9 @@ asked. Most are learnt from; a few are kept to measure on.`,
 					return usagef("--hours and --tokens exclude each other")
 				}
 				c.Plan.Tokens = 0
+			}
+			if c.Plan.SetNetwork(network); cmd.Flags().Changed("init") {
+				c.Plan.Init = init
 			}
 			if err := c.Plan.Validate(); err != nil {
 				return usageError(err)
@@ -73,7 +78,8 @@ asked. Most are learnt from; a few are kept to measure on.`,
 	f.IntVar(&c.Plan.Tokens, "tokens", c.Plan.Tokens, "tokens of answers to learn from: more raise acceptance, and take longer")
 	f.Float64Var(&c.Plan.Hours, "hours", 0, "take about so many hours instead")
 	f.Uint64Var(&c.Plan.Seed, "seed", c.Plan.Seed, "seed of the prompts that are drawn or written, and of training")
-	f.StringVar(&c.Plan.Init, "init", c.Plan.Init, "head to start from, such as that of the model that this one was tuned from, or linear: the best linear prediction of what the model computes next")
+	f.StringVar(&network, "network", c.Plan.Network, "network of the head: eagle, eagle3 or block, with parameters as for train")
+	f.StringVar(&init, "init", "", "head to start from, such as that of the model that this one was tuned from; linear, the best linear prediction of what the model computes next (default with eagle); or random weights (with others)")
 	threadsVar(f, &t.machine.Threads)
 	f.Var(&t.machine.Device, "device", devices.Help())
 	f.BoolVar(&asJSON, "json", false, "print JSON")

@@ -18,6 +18,8 @@ import (
 	"talf/internal/makehead"
 	"talf/internal/vfs/vfstest"
 	"talf/model"
+	"talf/model/arch"
+	"talf/model/draftvocab"
 	"talf/model/head"
 	"talf/model/identity"
 	"talf/text/tokenizer"
@@ -124,12 +126,29 @@ func weightsIn(t *testing.T, dir string) string {
 }
 
 // A run that is stopped after every stage, and while it writes answers, makes the head of one that is not, from prompts
-// and from the model alone.
+// and from the model alone, of each network.
 func TestHeadGoesOnWhereItStopped(t *testing.T) {
 	model := briefModel(t)
-	for name, files := range map[string][]string{"alone": nil, "prompts": {talftest.PromptFile(t, 80)}} {
+	for name, c := range map[string]struct {
+		files          []string
+		network, shape string
+		stages         []string
+	}{
+		"alone":   {shape: "57640 in 10 tensors"},
+		"prompts": {files: []string{talftest.PromptFile(t, 80)}, shape: "57640 in 10 tensors"},
+		"eagle3":  {network: "eagle3", shape: "own           embedding: no, LM head: yes", stages: []string{"eagle3:steps=1:4", "eagle3:2"}},
+		"block":   {network: "block:size=4,shift=on,markov=vanilla,rank=8", shape: "4 rows, which predict 4 tokens, Markov head vanilla of rank 8", stages: []string{"dflash:labels=tail,gamma=0:4", "dspark:2"}},
+	} {
 		t.Run(name, func(t *testing.T) {
-			whole, parts := t.TempDir(), t.TempDir()
+			headConfig := func(t *testing.T, model, dir string, files ...string) makehead.Config {
+				h := headConfig(t, model, dir, files...)
+				if c.stages != nil {
+					h.Plan.SetNetwork(c.network)
+					h.Plan.Stages = c.stages
+				}
+				return h
+			}
+			files, whole, parts := c.files, t.TempDir(), t.TempDir()
 			want, err := makehead.Run(t.Context(), headConfig(t, model, whole, files...))
 			if err != nil {
 				t.Fatal(err)
@@ -166,6 +185,11 @@ func TestHeadGoesOnWhereItStopped(t *testing.T) {
 				if r := &got.Rows[i]; r.Temperature == 0 && r.Equal != r.Outputs || r.Outputs == 0 {
 					t.Errorf("%+v", r)
 				}
+			}
+			if at, err := checkpoints.Find(got.Head); err != nil {
+				t.Error(err)
+			} else if said := talftest.OK(t, "", "inspect", at); !strings.Contains(said, c.shape) {
+				t.Errorf("%q is another head:\n%s", c.network, said)
 			}
 			text := got.Text(model)
 			for _, command := range []string{"generate", "export"} {
@@ -276,17 +300,47 @@ func TestHeadFromAnother(t *testing.T) {
 	if err := head.Write(t.Context(), taps, spec, identity.Tie{}, head.Random(spec, 1)...); err != nil {
 		t.Fatal(err)
 	}
-	for init, want := range map[string]string{
-		filepath.Join(t.TempDir(), "none"):                      "no such file",
-		talftest.TinyHead(t, talftest.TinyModel(t, wide, 7), 1): "hidden_size",
-		taps: "EAGLE-3's network",
+	none := filepath.Join(t.TempDir(), "none")
+	for _, c := range []struct{ init, network, want string }{
+		{none, "eagle", "no such file"},
+		{none, "block", "no such file"},
+		{talftest.TinyHead(t, talftest.TinyModel(t, wide, 7), 1), "eagle", "hidden_size"},
+		{taps, "eagle", "is eagle3:taps=0+1+2, not eagle as asked"},
+		{taps, "block", "is eagle3:taps=0+1+2, not block as asked"},
+		{taps, "eagle3:fc_norm=on", "is eagle3:taps=0+1+2, not eagle3:fc_norm=on as asked"},
+		{base.Head(), "block", "is of EAGLE-1's or 2's kind, not block as asked"},
 	} {
 		out := t.TempDir()
-		talftest.Run(t, "", "head", model, "--init", init, "--out", out).Refuses(t, ExitFailure, "initial head: ", want)
+		talftest.Run(t, "", "head", model, "--network", c.network, "--init", c.init, "--out", out).Refuses(t, ExitFailure, "initial head: ", c.want)
 		if _, err := os.Stat(filepath.Join(out, "answers.jsonl")); err == nil {
-			t.Errorf("%s: the model was asked first", want)
+			t.Errorf("%s: the model was asked first", c.want)
 		}
 	}
+}
+
+// A block head may start from another, in whose taps the text is labelled and whose tokens it predicts.
+func TestBlockHeadFromAnother(t *testing.T) {
+	model, from := briefModel(t), t.TempDir()
+	target := talftest.OpenModel(t, model).Spec()
+	spec := target.BlockFor(arch.Block{Size: 5, Taps: []int{1}, Mask: 3}, 2, target.Vocab/2)
+	var ids []int32
+	for i := range spec.DraftVocab {
+		ids = append(ids, int32(2*i))
+	}
+	if err := head.Write(t.Context(), from, spec, identity.Tie{}, append(head.Random(spec, 1), draftvocab.Tensors(ids, spec.Vocab)...)...); err != nil {
+		t.Fatal(err)
+	}
+	c := headConfig(t, model, t.TempDir())
+	c.Plan.SetNetwork("block")
+	c.Plan.Init, c.Plan.Stages = from, []string{"dflash:4"}
+	r, err := makehead.Run(t.Context(), c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if r.Costs.Network != "block:size=5,taps=1,mask=3" || r.Vocab != len(ids) || r.Covered <= 0 || r.Covered >= 1 {
+		t.Errorf("%+v", r)
+	}
+	talftest.Run(t, "", "head", model, "--network", "block:size=4", "--init", from, "--out", t.TempDir()).Refuses(t, ExitFailure, "initial head: ", "not block:size=4 as asked")
 }
 
 // With hours in place of tokens, a run learns what was written in its share of them.
@@ -310,6 +364,9 @@ func TestHeadRefusesEarly(t *testing.T) {
 	talftest.Run(t, "", "head", w.Model, "--out", out(), "--tokens", "-1").Refuses(t, ExitUsage, "tokens is -1")
 	talftest.Run(t, "", "head", w.Model, "--out", out(), "--hours", "-2").Refuses(t, ExitUsage, "hours is -2")
 	talftest.Run(t, "", "head", w.Model, "--out", out(), "--init", "").Refuses(t, ExitUsage, "init is empty")
+	talftest.Run(t, "", "head", w.Model, "--out", out(), "--network", "block:rows=3").Refuses(t, ExitUsage, "rows")
+	talftest.Run(t, "", "head", w.Model, "--out", out(), "--network", "block", "--init", "linear").Refuses(t, ExitUsage, "init is linear, want random or a head")
+	talftest.Run(t, "", "head", w.Model, "--out", out(), "--network", "block:taps=9").Refuses(t, ExitFailure, "layer 8")
 	talftest.Run(t, "", "head", w.Model, "--out", out(), "--data", talftest.PromptFile(t, 4)).Refuses(t, ExitFailure, "4 prompts, want more than")
 	talftest.Run(t, "", "head", filepath.Join(t.TempDir(), "none"), "--out", out()).Refuses(t, ExitFailure, "does not exist")
 }
