@@ -26,10 +26,8 @@ func iterable(v Value) bool {
 // iterate is Python's iter().
 func (r *run) iterate(v Value) *Iter {
 	switch x := v.(type) {
-	case *List:
-		return r.each(x.Items)
-	case *Tuple:
-		return r.each(x.Items)
+	case *List, *Tuple:
+		return r.each(r.collect(x))
 	case string, Markup:
 		s, _ := text(x)
 		return r.iter(func() (Value, bool) {
@@ -104,11 +102,8 @@ func (r *run) drain(it *Iter) []Value {
 
 // collect returns the items of an iterable in a slice that must not be changed.
 func (r *run) collect(v Value) []Value {
-	switch x := v.(type) {
-	case *List:
-		return x.Items
-	case *Tuple:
-		return x.Items
+	if items, ok := itemsOf(v); ok {
+		return items
 	}
 	return r.drain(r.iterate(v))
 }

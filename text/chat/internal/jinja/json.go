@@ -35,10 +35,8 @@ func (b *buf) json(v Value, s *jsonStyle, depth int) {
 		b.jsonString(x, s.ascii)
 	case Markup:
 		b.jsonString(string(x), s.ascii)
-	case *List:
-		b.jsonList(x.Items, s, depth)
-	case *Tuple:
-		b.jsonList(x.Items, s, depth)
+	case *List, *Tuple:
+		b.jsonList(r.collect(x), s, depth)
 	case *Dict:
 		if x.Len() == 0 {
 			b.str("{}")

@@ -115,7 +115,7 @@ func isSequence(v Value) bool {
 
 // concat is + of sequences.
 func (r *run) concat(a, b Value) (Value, bool) {
-	switch x := a.(type) {
+	switch a.(type) {
 	case string, Markup:
 		s, _ := text(a)
 		t, ok := text(b)
@@ -134,18 +134,12 @@ func (r *run) concat(a, b Value) (Value, bool) {
 			return Markup(r.joinTexts(r.escape(s), t)), true
 		}
 		return like(a, r.joinTexts(s, t)), true
-	case *List:
-		y, ok := b.(*List)
+	case *List, *Tuple:
+		p, q, ok := bothItems(a, b)
 		if !ok {
-			throw("TypeError", `can only concatenate list (not "%s") to list`, typeName(b))
+			throw("TypeError", `can only concatenate %[1]s (not "%[2]s") to %[1]s`, typeName(a), typeName(b))
 		}
-		return &List{r.joined(x.Items, y.Items)}, true
-	case *Tuple:
-		y, ok := b.(*Tuple)
-		if !ok {
-			throw("TypeError", `can only concatenate tuple (not "%s") to tuple`, typeName(b))
-		}
-		return &Tuple{Items: r.joined(x.Items, y.Items)}, true
+		return listLike(a, r.joined(p, q)), true
 	}
 	return nil, false
 }
@@ -161,11 +155,7 @@ func (r *run) repeat(seq, times Value) Value {
 		out.repeat(s, k)
 		return like(seq, out.text())
 	}
-	items := r.copies(r.collect(seq), k)
-	if _, ok := seq.(*Tuple); ok {
-		return &Tuple{Items: items}
-	}
-	return &List{items}
+	return listLike(seq, r.copies(r.collect(seq), k))
 }
 
 // Comparison.
@@ -186,12 +176,9 @@ func (r *run) equalAt(a, b Value, depth int) bool {
 	switch x := a.(type) {
 	case nil:
 		return b == nil
-	case *List:
-		y, ok := b.(*List)
-		return ok && r.equalItems(x.Items, y.Items, depth)
-	case *Tuple:
-		y, ok := b.(*Tuple)
-		return ok && r.equalItems(x.Items, y.Items, depth)
+	case *List, *Tuple:
+		p, q, ok := bothItems(a, b)
+		return ok && r.equalItems(p, q, depth)
 	case *Dict:
 		y, ok := b.(*Dict)
 		if !ok || x.Len() != y.Len() {
@@ -249,20 +236,7 @@ func (r *run) compare(op string, a, b Value, depth int) int {
 	if u, ok := b.(*Undefined); ok {
 		r.use(u)
 	}
-	var p, q []Value
-	ok := false
-	switch x := a.(type) {
-	case *List:
-		var y *List
-		if y, ok = b.(*List); ok {
-			p, q = x.Items, y.Items
-		}
-	case *Tuple:
-		var y *Tuple
-		if y, ok = b.(*Tuple); ok {
-			p, q = x.Items, y.Items
-		}
-	}
+	p, q, ok := bothItems(a, b)
 	if !ok {
 		throw("TypeError", "%s not supported between instances of %s and %s", quote(op), quote(typeName(a)), quote(typeName(b)))
 	}
@@ -398,10 +372,8 @@ func (r *run) item(obj, key Value) (Value, bool) {
 		return nil, false
 	}
 	switch x := obj.(type) {
-	case *List:
-		return x.Items[i], true
-	case *Tuple:
-		return x.Items[i], true
+	case *List, *Tuple:
+		return r.collect(x)[i], true
 	case *Range:
 		return x.start + i*x.step, true
 	case string:
@@ -477,10 +449,8 @@ func (r *run) slice(x Value, bounds [3]Value) Value {
 		return out
 	}
 	switch v := x.(type) {
-	case *List:
-		return &List{pick(v.Items)}
-	case *Tuple:
-		return &Tuple{Items: pick(v.Items)}
+	case *List, *Tuple:
+		return listLike(x, pick(r.collect(x)))
 	case *Range:
 		if hi, _ := bits.Mul64(abs(v.step), abs(step)); hi > 0 || v.step*step == math.MinInt64 || v.step*step == 0 {
 			step = 1 // a product beyond int64, so that there is one item or none

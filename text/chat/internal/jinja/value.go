@@ -27,6 +27,32 @@ func NewList(items ...Value) *List { return &List{Items: items} }
 // A Tuple is a Python tuple.
 type Tuple struct{ Items []Value }
 
+// itemsOf returns the items of a list or tuple.
+func itemsOf(v Value) ([]Value, bool) {
+	switch x := v.(type) {
+	case *List:
+		return x.Items, true
+	case *Tuple:
+		return x.Items, true
+	}
+	return nil, false
+}
+
+// bothItems returns the items of two lists, or of two tuples.
+func bothItems(a, b Value) (p, q []Value, ok bool) {
+	p, _ = itemsOf(a)
+	q, ok = itemsOf(b)
+	return p, q, ok && typeName(a) == typeName(b)
+}
+
+// listLike returns items as a tuple if self is one, otherwise as a list.
+func listLike(self Value, items []Value) Value {
+	if _, ok := self.(*Tuple); ok {
+		return &Tuple{Items: items}
+	}
+	return &List{items}
+}
+
 // A Range is Python's range.
 type Range struct{ start, stop, step, n int64 }
 
