@@ -65,7 +65,7 @@ const (
 // Default returns the plan of talf head. docs/heads.md has what its constants rest on.
 func Default() Plan {
 	p := Plan{
-		Format: 2, Seed: 1, Tokens: 100_000,
+		Format: 3, Seed: 1, Tokens: 100_000,
 		MaxTokens: 384, Side: 16,
 		K: 2, Depth: 3, Shard: 16,
 		Missed: 0.05, Rows: 512, Every: 100, Patience: 4,
