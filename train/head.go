@@ -141,7 +141,6 @@ func newHeadTask(cfg Config, job HeadJob) (*headTask, *trainer, error) {
 		ahead = max(ahead, spec.Block.Size)
 	}
 	h.limit = max(1, min(cfg.Rows, spec.MaxPos-ahead))
-	spec.Trained = h.limit
 	if err := net.Fits(spec, dev); err != nil {
 		return nil, nil, err
 	}

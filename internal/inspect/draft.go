@@ -27,8 +27,7 @@ type Draft struct {
 	Rope       string   `json:"rope"`
 	Theta      float64  `json:"rope_theta"`
 	FCBias     bool     `json:"fc_bias"`
-	DraftVocab int      `json:"draft_vocabulary,omitempty"`  // tokens that it predicts; 0: all
-	Trained    int      `json:"trained_positions,omitempty"` // as Model's
+	DraftVocab int      `json:"draft_vocabulary,omitempty"` // tokens that it predicts; 0: all
 	Parameters int64    `json:"parameters"`
 	Bytes      int64    `json:"bytes"` // of the weights
 	Eagle3     *Eagle3  `json:"eagle3,omitempty"`
@@ -101,7 +100,7 @@ func openDraft(dir string) (*Draft, error) {
 		f.Algorithm, f.Layout, f.Block = s.Block.Family(), "its family", block(s)
 	}
 	f.Vocab, f.Hidden, f.Layers, f.Heads, f.KVHeads, f.HeadDim, f.FFN = s.Vocab, s.Hidden, s.Layers, s.Heads, s.KVHeads, s.HeadDim, s.FFN
-	f.Rope, f.Theta, f.FCBias, f.DraftVocab, f.Trained = s.Rope.Type, s.Rope.Theta, s.FCBias, len(d.Vocab), s.Trained
+	f.Rope, f.Theta, f.FCBias, f.DraftVocab = s.Rope.Type, s.Rope.Theta, s.FCBias, len(d.Vocab)
 	for _, t := range d.Tensors {
 		f.Parameters += int64(t.Len())
 		f.Bytes += int64(len(t.Data))
@@ -120,9 +119,6 @@ func (d *Draft) String() string {
 	p.printf("parameters    %d in %s, %s\n", d.Parameters, d.File, units.Bytes(uint64(d.Bytes)))
 	p.printf("shape         hidden %d, layers %d, heads %d (%d for keys) of %d, ffn %d\n", d.Hidden, d.Layers, d.Heads, d.KVHeads, d.HeadDim, d.FFN)
 	p.printf("positions     rope %s, theta %g\n", d.Rope, d.Theta)
-	if d.Trained > 0 {
-		p.printf("trained on    texts of at most %d positions\n", d.Trained)
-	}
 	p.printf("vocabulary    %d, fc bias: %s\n", d.Vocab, yesNo(d.FCBias))
 	if d.DraftVocab > 0 {
 		p.printf("predicts      %d of these tokens\n", d.DraftVocab)

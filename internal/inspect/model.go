@@ -57,12 +57,10 @@ type Model struct {
 	Bytes      int64    `json:"bytes"`                      // of the weights
 	Types      string   `json:"types"`                      // of the weights, sorted and separated by spaces
 	DraftVocab int      `json:"draft_vocabulary,omitempty"` // tokens that a head predicts; 0: all
-	// Trained is the number of positions of the longest text that a head learnt from, at most; 0: not known.
-	Trained int     `json:"trained_positions,omitempty"`
-	Eagle3  *Eagle3 `json:"eagle3,omitempty"`
-	Block   *Block  `json:"block,omitempty"`
-	MTP     bool    `json:"mtp,omitempty"`  // the files hold a multi-token prediction module
-	GGUF    bool    `json:"gguf,omitempty"` // whether it is a GGUF file
+	Eagle3     *Eagle3  `json:"eagle3,omitempty"`
+	Block      *Block   `json:"block,omitempty"`
+	MTP        bool     `json:"mtp,omitempty"`  // the files hold a multi-token prediction module
+	GGUF       bool     `json:"gguf,omitempty"` // whether it is a GGUF file
 	// Rounded are the matrices of a GGUF file whose values the type q8 rounds.
 	Rounded []string `json:"rounded_to_q8,omitempty"`
 	// Lost are those that even auto rounds: it keeps all others as they are stored.
@@ -111,7 +109,7 @@ func openModel(dir string) (*Model, error) {
 		return nil, err
 	}
 	m.Arch, m.Vocab, m.Hidden, m.Layers, m.Heads = s.Arch, s.Vocab, s.Hidden, s.Layers, s.Heads
-	m.DraftVocab, m.Trained = s.DraftVocab, s.Trained
+	m.DraftVocab = s.DraftVocab
 	m.MTP = s.HasMTP(func(name string) bool { _, ok := set.Describe(name); return ok })
 	if m.Kind == "head" {
 		s.Adopt(func(name string) bool { _, ok := set.Tensor(name); return ok })
@@ -236,9 +234,6 @@ func (m *Model) String() string {
 		rope += fmt.Sprintf(" (a text is read again beyond %d tokens)", m.Switch)
 	}
 	p.printf("positions     %d, rope %s, theta %g\n", m.Positions, rope, m.Theta)
-	if m.Trained > 0 {
-		p.printf("trained on    texts of at most %d positions\n", m.Trained)
-	}
 	if m.Window > 0 {
 		p.printf("window        %d positions in %d of %d layers\n", m.Window, m.WindowIn, m.Layers)
 	}

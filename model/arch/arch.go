@@ -77,11 +77,9 @@ type Spec struct {
 	MTP    bool    `config:"mtp,omitzero"`          // a draft head that is a multi-token prediction module; see MTPFor
 	FCBias bool    `config:"bias,omitzero"`
 	// DraftVocab is the number of Vocab tokens that a draft head predicts; 0: all.
-	DraftVocab int `config:"draft_vocab_size,omitzero"`
-	// Trained is the number of positions of the longest text that a draft head learnt from, at most; 0: not known.
-	Trained int    `config:"trained_positions,omitzero"`
-	Eagle3  Eagle3 `config:""`
-	Block   Block  `config:""`
+	DraftVocab int    `config:"draft_vocab_size,omitzero"`
+	Eagle3     Eagle3 `config:""`
+	Block      Block  `config:""`
 	// Terms lists the family's tensors. Specs share the slice, so do not change it.
 	Terms []Term `config:"-"`
 }
@@ -198,9 +196,6 @@ func Supported() []string {
 // Load reads dir/config.json and, if it exists, dir/generation_config.json. dir may be a GGUF file.
 func Load(dir string) (*Spec, error) { return load(dir, Parse) }
 
-// TrainedKey is the key of Spec.Trained in a draft head's config.json, which no other system has.
-const TrainedKey = "trained_positions"
-
 // LoadDraft reads the configuration of a draft head.
 func LoadDraft(dir string) (*Spec, error) { return load(dir, ParseDraft) }
 
@@ -293,7 +288,7 @@ func ParseDraft(name string, raw, gen []byte) (*Spec, error) {
 		return nil, fmt.Errorf("%s: model_type is %.100q, want \"llama\" for a draft head", name, s.Arch)
 	}
 	s.FCBias = c.bool("bias", true)
-	s.DraftVocab, s.Trained = c.int("draft_vocab_size", 0), c.int(TrainedKey, 0)
+	s.DraftVocab = c.int("draft_vocab_size", 0)
 	s.Draft, s.Tied, s.Terms = true, false, eagleTerms
 	if c.err != nil {
 		return nil, c.err

@@ -68,7 +68,7 @@ func ParseBlock(name string, raw, gen []byte) (*Spec, error) {
 	if s.Arch != "qwen3" {
 		return nil, fmt.Errorf("%s: model_type is %.100q, want \"qwen3\", of whose layers block drafters are made", name, s.Arch)
 	}
-	s.Draft, s.Tied, s.Terms, s.Trained = true, false, blockTerms, c.int(TrainedKey, 0)
+	s.Draft, s.Tied, s.Terms = true, false, blockTerms
 	c.block(s, shift)
 	if c.err != nil {
 		return nil, c.err

@@ -258,7 +258,7 @@ func ParseEagle3(name string, raw, gen []byte) (*Spec, error) {
 	}
 	s.Arch, s.Draft, s.Tied, s.Terms = "llama", true, false, eagle3Terms
 	s.FCBias = c.bool("bias", false)
-	s.DraftVocab, s.Trained = c.int("draft_vocab_size", 0), c.int(TrainedKey, 0)
+	s.DraftVocab = c.int("draft_vocab_size", 0)
 	e := &s.Eagle3
 	e.On = true
 	if e.TargetHidden = c.int("target_hidden_size", s.Hidden); e.TargetHidden == s.Hidden {

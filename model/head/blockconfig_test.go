@@ -32,7 +32,6 @@ func TestConfigurationsOfBlockDraftersSayWhatTheyAre(t *testing.T) {
 		if change != nil {
 			change(want)
 		}
-		want.Trained = 77
 		raw, err := head.Config(want)
 		must(t, err)
 		got, err := arch.ParseDraft("config.json", raw, nil)
@@ -42,9 +41,6 @@ func TestConfigurationsOfBlockDraftersSayWhatTheyAre(t *testing.T) {
 		}
 		if d := cmp.Diff(want.Canonical(), got.Canonical()); d != "" {
 			t.Errorf("%s: %s", name, d)
-		}
-		if got.Trained != want.Trained {
-			t.Errorf("%s: trained on %d positions, want %d", name, got.Trained, want.Trained)
 		}
 	}
 	for name, change := range map[string]func(*arch.Spec){

@@ -183,9 +183,6 @@ func Config(spec *arch.Spec) ([]byte, error) {
 	if spec.DraftVocab != 0 {
 		c["draft_vocab_size"] = spec.DraftVocab
 	}
-	if spec.Trained != 0 {
-		c[arch.TrainedKey] = spec.Trained
-	}
 	if spec.QKVBias {
 		c["attention_bias"] = true
 	}

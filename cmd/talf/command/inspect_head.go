@@ -2,6 +2,7 @@ package command
 
 import (
 	"context"
+	"encoding/json"
 	"path/filepath"
 
 	"github.com/spf13/cobra"
@@ -12,6 +13,7 @@ import (
 	"talf/infer/bench/heads"
 	"talf/infer/bench/rig"
 	"talf/internal/cli"
+	"talf/internal/limits"
 	"talf/train/history"
 )
 
@@ -89,16 +91,20 @@ func (a *app) diagnose(ctx context.Context, o *rigOptions, path string) (*diagno
 			return nil, err
 		}
 	}
-	in.Expect = expected(path)
+	in.Trained, in.Expect = trainedOn(path)
 	return diagnose.Run(ctx, in)
 }
 
-// expected returns how often a head was right on the text that was held out of its training, by the log beside it; 0 without
-// one.
-func expected(path string) (right float64) {
+// trainedOn returns what the run that trained a head left beside it: how long its texts were, and how often the head
+// was right on those that were held out. What is not there is 0.
+func trainedOn(path string) (positions int, right float64) {
 	dir, err := checkpoints.Find(path)
 	if err != nil {
-		return 0
+		return 0, 0
+	}
+	var state struct{ Config struct{ Rows int } }
+	if raw, err := limits.ReadFile(filepath.Join(dir, checkpoints.StateFile), limits.ConfigBytes); err == nil {
+		_ = json.Unmarshal(raw, &state) // 0 then
 	}
 	if run, err := history.Read(filepath.Dir(dir)); err == nil {
 		for _, row := range run.Rows {
@@ -107,5 +113,5 @@ func expected(path string) (right float64) {
 			}
 		}
 	}
-	return right
+	return state.Config.Rows, right
 }

@@ -36,6 +36,7 @@ type Input struct {
 	Options model.Options           // that the head is loaded with
 	Texts   []heads.Text            // answers to the prompts as they are asked
 	Forms   map[string][]heads.Text // answers to the prompts written in other ways, by what these are called
+	Trained int                     // positions of the texts that the head was trained on, at most; 0: not known
 	Expect  float64                 // share of right guesses on text that was held out of training; 0: not known
 }
 
@@ -137,7 +138,7 @@ type seen struct {
 	vocab       int    // tokens that it can predict
 	inside      Share  // of the answers' tokens, those that it can predict
 	early, late Share  // up to the position trained, and behind it
-	trained     int    // arch.Spec's
+	trained     int    // Input.Trained
 	expect      float64
 	trials      []trial
 }
@@ -184,7 +185,7 @@ func Run(ctx context.Context, in Input) (d *Diagnosis, err error) {
 		return nil, err
 	}
 	defer func() { err = errors.Join(err, base.Close()) }()
-	s := seen{vocab: len(draft.Vocab), trained: draft.Spec.Trained, expect: in.Expect}
+	s := seen{vocab: len(draft.Vocab), trained: in.Trained, expect: in.Expect}
 	if tie := draft.Target; tie.Known() {
 		s.tie = head.CheckTie(tie, in.Target, head.Options{})
 	}
@@ -197,7 +198,7 @@ func Run(ctx context.Context, in Input) (d *Diagnosis, err error) {
 		s.right = append(s.right, g.right)
 		nll -= float64(g.logp)
 		s.inside.count(draft.Vocab == nil || known[g.token])
-		if s.trained > 0 && g.at >= s.trained {
+		if in.Trained > 0 && g.at >= in.Trained {
 			s.late.count(g.right)
 		} else {
 			s.early.count(g.right)
