@@ -27,7 +27,7 @@ func TestPlansThatMakeNoSenseAreRefused(t *testing.T) {
 		{func(p *Plan) { p.Hours = 1 }, "either tokens or hours"},
 		{func(p *Plan) { p.Tokens = 0 }, "either tokens or hours"},
 		{func(p *Plan) { p.SetNetwork("block:size=1") }, "size"},
-		{func(p *Plan) { p.SetNetwork("eagle4") }, "eagle4"},
+		{func(p *Plan) { p.SetNetwork("eagle4") }, `unknown network "eagle4"`},
 		{func(p *Plan) { p.SetNetwork("eagle3"); p.Init = Linear }, "init is linear, want random or a head"},
 		{func(p *Plan) { p.Init = Random }, ""},
 	} {

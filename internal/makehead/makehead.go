@@ -75,8 +75,8 @@ func Default() Plan {
 	return p
 }
 
-// SetNetwork sets the network of the head, and with it how the head starts and is taught. All take about as many rows of the head
-// for a token of text, but a block predicts each token once, where the others step from every position.
+// SetNetwork sets the network of the head, and with it how the head starts and is taught. All take about as many rows of
+// the head for a token of text, but a block predicts each token once, where the others step from every position.
 func (p *Plan) SetNetwork(network string) {
 	p.Network = cmp.Or(network, "eagle")
 	switch name, _, _ := strings.Cut(network, ":"); name {
@@ -94,6 +94,9 @@ func (p *Plan) starts() bool { return p.Init != Linear && p.Init != Random }
 
 // Validate reports the first value that is not allowed.
 func (p *Plan) Validate() error {
+	if _, err := net.ParseNetwork(p.Network); err != nil {
+		return err
+	}
 	switch {
 	case p.Tokens < 0 || p.Tokens > 1<<30:
 		return fmt.Errorf("tokens is %d, want 1 to %d", p.Tokens, 1<<30)
@@ -106,8 +109,7 @@ func (p *Plan) Validate() error {
 	case p.Init == Linear && p.Network != "eagle":
 		return fmt.Errorf("init is %s, want %s or a head: network %s predicts no hidden states", Linear, Random, p.Network)
 	}
-	_, err := net.ParseNetwork(p.Network)
-	return err
+	return nil
 }
 
 // held returns how many prompts nothing is learnt from. One is decoded before measuring begins.
