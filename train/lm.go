@@ -1,28 +1,35 @@
 package train
 
 import (
+	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"math"
 	"math/bits"
 	"math/rand/v2"
+	"path/filepath"
+	"slices"
 
 	"talf/checkpoints"
 	"talf/compute"
 	"talf/model/arch"
+	"talf/model/safetensors"
 	"talf/train/dist"
 	"talf/train/internal/gg"
 	"talf/train/internal/origin"
 	"talf/train/net"
 )
 
-// An LMJob is a small language model to train from scratch: a target for demonstrations,
-// or a draft model.
+// An LMJob is a small language model to train: a target for demonstrations, or a draft
+// model.
 type LMJob struct {
 	Device compute.Device
 	Spec   *arch.Spec // from arch.Llama, sizes filled in; no biases
+	Init   string     // directory of a model of this Spec to start from, or of a run's checkpoints; "": random weights
 	Docs   [][]int32  // tokenised documents, with BOS and EOS where they are wanted
 	Window int        // how many tokens a prediction sees at most; longer documents are cut
 	Out    string     // directory of checkpoints, where a stopped run continues
@@ -173,9 +180,44 @@ func newLMTask(cfg Config, job LMJob) (*lmTask, *trainer, error) {
 	return l, t, nil
 }
 
-func (l *lmTask) initWeights(context.Context) error {
-	l.params.Init(l.cfg.Seed)
+func (l *lmTask) initWeights(ctx context.Context) error {
+	if l.job.Init == "" {
+		l.params.Init(l.cfg.Seed)
+		return nil
+	}
+	err := checkpoints.Read(l.job.Init, func(dir string) error { return l.initFrom(ctx, dir) })
+	if err != nil {
+		return fmt.Errorf("initial model: %w", err)
+	}
 	return nil
+}
+
+// initFrom reads the weights of the model in dir.
+func (l *lmTask) initFrom(ctx context.Context, dir string) error {
+	spec, err := arch.Load(dir)
+	if err != nil {
+		return err
+	}
+	has, want := spec.Canonical(), l.job.Spec.Canonical()
+	for _, name := range slices.Sorted(maps.Keys(want)) {
+		if !bytes.Equal(has[name], want[name]) {
+			return fmt.Errorf("%s: %s is %s, want %s as in the model to train",
+				filepath.Join(dir, checkpoints.ConfigFile), name, cmp.Or(string(has[name]), "missing"), want[name])
+		}
+	}
+	m, err := checkpoints.ReadManifest(dir)
+	if err == nil && m != nil {
+		err = m.Verify(ctx, dir, checkpoints.ConfigFile, checkpoints.WeightsFile)
+	}
+	if err != nil {
+		return err
+	}
+	set, err := safetensors.OpenDir(dir)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = set.Close() }() // only read
+	return l.params.Import(set)
 }
 
 func (l *lmTask) build(int) (program, error) {

@@ -557,6 +557,55 @@ func TestALanguageModelLearns(t *testing.T) {
 	}
 }
 
+func TestALanguageModelStartsFromAnother(t *testing.T) {
+	dev, spec, first, base := device(t, 1), tinySpec(), t.TempDir(), filepath.Join(t.TempDir(), "base")
+	cfg := tinyConfig()
+	cfg.Steps, cfg.Rows, cfg.LR, cfg.Warmup, cfg.Held, cfg.EvalEvery = 1, 16, 1e-3, 1, 0, 0
+	job := LMJob{Device: dev, Spec: spec, Docs: [][]int32{{1, 2, 3, 4, 5}}, Window: 4, Out: first}
+	lm := func() error { _, err := LM(t.Context(), cfg, job); return err }
+	if err := lm(); err != nil {
+		t.Fatal(err)
+	}
+	if err := checkpoints.ExportLM(t.Context(), first, base, false); err != nil {
+		t.Fatal(err)
+	}
+	digest := func(init string) string {
+		j := job
+		j.Init, j.Out = init, t.TempDir()
+		l, _, err := newLMTask(cfg, j)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := l.initWeights(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		return l.params.Hash()
+	}
+	// A run's directory and the model that was exported from it are the same weights, which are not the seed's.
+	if a, b, random := digest(first), digest(base), digest(""); a != b || a == random {
+		t.Errorf("weights of the run %s, of the model %s, random ones %s", a, b, random)
+	}
+	// What it began with is not asked again by a run that goes on.
+	job.Init, job.Out = base, filepath.Join(t.TempDir(), "run")
+	if err := lm(); err != nil {
+		t.Fatal(err)
+	}
+	job.Init, cfg.Steps = filepath.Join(base, "gone"), 2
+	if err := lm(); err != nil {
+		t.Fatal(err)
+	}
+	job.Out = t.TempDir()
+	if err := lm(); err == nil || !strings.Contains(err.Error(), "initial model: ") || !strings.Contains(err.Error(), "gone") {
+		t.Errorf("a model that is not there: %v", err)
+	}
+	other := *spec
+	other.NormEps *= 2
+	job.Init, job.Spec = base, &other
+	if err := lm(); err == nil || !strings.Contains(err.Error(), "config.json: rms_norm_eps is 0.00001, want 0.00002 as in the model to train") {
+		t.Errorf("another norm: %v", err)
+	}
+}
+
 // countdown is a context that ends when it has been asked n times.
 type countdown struct {
 	context.Context

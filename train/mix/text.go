@@ -14,7 +14,7 @@ import (
 	"talf/text/tokenizer"
 )
 
-// A Text is what a language model is trained on from scratch.
+// A Text is what a language model is trained on.
 type Text struct {
 	Spec   *arch.Spec        // the model's sizes
 	Docs   [][]int32         // each ends with the model's first end token
@@ -31,7 +31,7 @@ func ReadText(dir string, files []string, c corpus.Config, bad func(corpus.BadLi
 		return nil, err
 	}
 	if t.Spec.Arch != "llama" {
-		return nil, fmt.Errorf("%s: model_type is %q, want \"llama\" for a language model that is trained from scratch", filepath.Join(dir, "config.json"), t.Spec.Arch)
+		return nil, fmt.Errorf("%s: model_type is %q, want \"llama\" for a language model that is trained", filepath.Join(dir, "config.json"), t.Spec.Arch)
 	}
 	tok, err := tokenizer.Load(dir)
 	if err != nil {

@@ -118,8 +118,10 @@ func TestInspectTellsWhatIsSpecialInAnArchitecture(t *testing.T) {
 	}
 }
 
-func TestOnlyLlamasAreTrainedFromScratch(t *testing.T) {
+func TestOnlyLlamasAreTrained(t *testing.T) {
 	dir := golden.File(t, "hf/qwen2")
 	r := talftest.Run(t, "", "train", "--kind", "lm", "--model", dir, "--data", talftest.TextFile(t, 2), "--out", t.TempDir(), "--steps", "1")
 	r.Refuses(t, ExitFailure, filepath.Join(dir, "config.json"), `model_type is "qwen2"`, `want "llama" for a language model`)
+	r = talftest.Run(t, "", "train", "--kind", "lm", "--model", dir, "--data", talftest.TextFile(t, 2), "--out", t.TempDir(), "--init", "linear")
+	r.Refuses(t, ExitUsage, "--init linear is for heads")
 }

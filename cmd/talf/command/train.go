@@ -79,8 +79,8 @@ a stage that no longer improves it.
 to learn: its LM head has these rows of the model's. inspect data --stats --draft-vocab N
 shows in advance what would be lost.
 
---kind lm trains a small language model from scratch instead. --model then has its
-config.json and tokenizer, and --data is text, as for preprocess. A draft model, for
+--kind lm trains a small language model instead, from scratch or from --init. --model then
+has its config.json and tokenizer, and --data is text, as for preprocess. A draft model, for
 instance, is trained on its target's own answers: generate --out answers.jsonl, then
 train with --data answers.jsonl --template '{prompt}' --answer-field text.
 
@@ -98,7 +98,8 @@ Losses: ` + loss.Help() + `.`,
   talf train MODEL --data labels --draft-vocab 8192 --stage eagle3:10e --stage talf:outside=mask:3e --out heads/eagle3
   talf train MODEL --online --data sharegpt.json --loss-only --stage eagle3:10e --out heads/online
   talf train --config run.yaml --lr 1e-4 --print-config
-  talf train --kind lm --model config-dir --data text.jsonl --steps 5000 --out small --export small/model`,
+  talf train --kind lm --model config-dir --data text.jsonl --steps 5000 --out small --export small/model
+  talf train --kind lm --model MODEL --init MODEL --data text.jsonl --lr 3e-5 --steps 200 --out tuned --export tuned/model`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if o.config != "" {
 				if err := trainFile().Read(cmd.Flags(), o.config); err != nil {
@@ -139,7 +140,7 @@ func (o *trainOptions) flags(f *pflag.FlagSet) {
 	f.Var(&o.data, "data", "directory that preprocess wrote, or DIR=WEIGHT to mix several; with --kind lm or --online a text file (may be repeated)")
 	f.StringVar(&o.out, "out", "", "directory of checkpoints")
 	f.StringVar(&o.cfg.Loss, "loss", o.cfg.Loss, "loss of a head and its parameters, such as eagle:w_cls=1")
-	f.StringVar(&o.init, "init", "", "head to start from, unless --out has a checkpoint to resume: a checkpoint, any EAGLE or block head, or linear (the best linear prediction in --data)")
+	f.StringVar(&o.init, "init", "", "head to start from, unless --out has a checkpoint to resume: a checkpoint, any EAGLE or block head, or linear (the best linear prediction in --data); with --kind lm a language model's directory")
 	f.StringVar(&o.cfg.Network, "network", "", "network of a head: eagle (EAGLE-1 and 2), eagle3 or block, with parameters such as eagle3:taps=2+8+13 or block:size=8,causal=on (default: that of --init; that of the loss; else eagle)")
 	f.IntVar(&o.cfg.Layers, "layers", o.cfg.Layers, "layers of a head; the speculators library loads one")
 	f.StringVar(&o.vocab, "draft-vocab", "", "tokens that a head predicts: a number, for the most frequent tokens of the text to learn, mass: and a number, for those with the most mass in the labels, or a file or head that lists them: a head, a safetensors file with d2t, a token map (.pt) or a text file of ids (default: all)")

@@ -17,7 +17,7 @@ import (
 // headOnly and lmOnly are the flags for only one --kind, textOnly those for --kind lm and --online,
 // and labelOnly those for --online.
 var (
-	headOnly  = []string{"loss", "stage", "features", "network", "layers", "fc-bias", "draft-vocab", "init", "online"}
+	headOnly  = []string{"loss", "stage", "features", "network", "layers", "fc-bias", "draft-vocab", "online"}
 	lmOnly    = []string{"window", "export"}
 	textOnly  = []string{"format", "template", "answer-field", "answer-remove", "skip", "limit"}
 	labelOnly = []string{"eos", "max-len", "k", "depth", "labels", "label-k", "loss-only", "keep-labels", "chat-template", "date", controlFlag}
@@ -75,6 +75,9 @@ func (o *trainOptions) checkKind(f *pflag.FlagSet) error {
 	head := o.kind == checkpoints.KindHead
 	if !head && o.kind != checkpoints.KindLM {
 		return usagef("--kind is %q, want %s or %s", o.kind, checkpoints.KindHead, checkpoints.KindLM)
+	}
+	if !head && o.init == initLinear {
+		return usagef("--init %s is for heads", initLinear)
 	}
 	return cmp.Or(cli.OnlyFor(f, "heads", head, headOnly), cli.OnlyFor(f, "--kind lm", !head, lmOnly),
 		cli.OnlyFor(f, "--online", o.place.Online, labelOnly), cli.OnlyFor(f, "--online and --kind lm", o.place.Online || !head, textOnly))

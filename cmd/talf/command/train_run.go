@@ -142,7 +142,7 @@ func (a *app) prepareLM(o *trainOptions, m *machineOptions, group dist.Group, re
 		cfg.Steps = cfg.EpochSteps(o.epochs, text.Tokens)
 	}
 	job := train.LMJob{
-		Device: dev, Spec: text.Spec, Docs: text.Docs, Window: min(o.window, text.Spec.MaxPos, cfg.Rows), Out: o.out, Extra: text.Extra,
+		Device: dev, Spec: text.Spec, Init: o.init, Docs: text.Docs, Window: min(o.window, text.Spec.MaxPos, cfg.Rows), Out: o.out, Extra: text.Extra,
 		Report: report, Profile: o.profile, Group: group, Arithmetic: plan.Arithmetic(dev, o.place.Math, group), Joined: o.place.Joined(a.log), Warn: a.warn,
 	}
 	return &trainRun{close: dev.Close, start: func(ctx context.Context) (train.Result, error) {
