@@ -40,7 +40,7 @@ type writer struct {
 }
 
 // open loads the model and the prompts. The returned function frees the model.
-// Rough answers cost half as much, and are as good to learn from: what the model says of their tokens is asked exactly.
+// Rough answers cost less: what the model says of their tokens is asked exactly.
 func (r *run) open(ctx context.Context, rough bool) (*writer, func(), error) {
 	w := &writer{r: r}
 	var err error
