@@ -412,9 +412,6 @@ func (m *Model) PackEmbed() (w compute.Weight, err error) {
 	l := newLoader(m, false)
 	want, _ := l.take(arch.Embed, noLayer, false)
 	t, dt := l.get(want)
-	if l.err == nil && dt == compute.Q8 {
-		l.fail("tensor %q is I8, want F32, F16, BF16 or blocks", t.Name)
-	}
 	if l.err != nil {
 		return nil, l.err
 	}
@@ -451,11 +448,19 @@ func (m *Model) host(role arch.Role) (x []float32, err error) {
 	defer mapped.Guard(&err)()
 	l := newLoader(m, false)
 	want, _ := l.take(role, noLayer, false)
-	t, _ := l.get(want)
+	t, dt := l.get(want)
 	if l.err != nil {
 		return nil, l.err
 	}
-	x, err = t.Float32s()
+	if dt == compute.Q8 {
+		all := l.rows(&t, dt, 0, t.Shape[0])
+		if l.err != nil {
+			return nil, l.err
+		}
+		x, err = stored.Float32s(&all)
+	} else {
+		x, err = t.Float32s()
+	}
 	m.set.Release(t.Name, 0, len(t.Data))
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", m.set.Name, err)

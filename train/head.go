@@ -383,12 +383,20 @@ func (h *headTask) storedEmbed() (*safetensors.Tensor, error) {
 	if h.taps != nil {
 		return nil, nil
 	}
-	target := h.job.Target
+	target, name := h.job.Target, h.spec.Weight(arch.Embed, 0)
 	t, err := target.Tensors().Get(target.Spec().Weight(arch.Embed, 0))
+	if err == nil && t.DType == "I8" { // whose scales are another tensor
+		f, err := target.HostEmbed()
+		if err != nil {
+			return nil, err
+		}
+		t = safetensors.F32(name, f, t.Shape...)
+		return &t, nil
+	}
 	if err == nil {
 		t, err = t.Plain()
 	}
-	t.Name = h.spec.Weight(arch.Embed, 0)
+	t.Name = name
 	return &t, err
 }
 

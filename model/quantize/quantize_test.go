@@ -245,6 +245,81 @@ func TestWhatAMixtureDoesNotRoundStays(t *testing.T) {
 	}
 }
 
+// rounded returns the tensors with one kind stored as integers, and as floats of their values.
+func rounded(t *testing.T, all []safetensors.Tensor, suffix string) (ints, floats []safetensors.Tensor) {
+	t.Helper()
+	for _, x := range all {
+		if !strings.HasSuffix(x.Name, suffix) {
+			ints, floats = append(ints, x), append(floats, x)
+			continue
+		}
+		values, err := x.Float32s()
+		if err != nil {
+			t.Fatal(err)
+		}
+		values = slices.Clone(values)
+		rows, cols := x.Shape[0], x.Shape[1]
+		blocks := kern.Q8Blocks(cols)
+		q, d := make([]byte, rows*cols), make([]byte, 2*rows*blocks)
+		for r := range rows {
+			row, of, scale := values[r*cols:][:cols], q[r*cols:][:cols], d[2*r*blocks:][:2*blocks]
+			kern.QuantQ8(of, scale, row)
+			kern.DequantQ8(row, of, scale, 0)
+		}
+		ints = append(ints, safetensors.Tensor{Name: x.Name, DType: "I8", Shape: x.Shape, Data: q},
+			safetensors.Tensor{Name: x.Name + model.ScaleSuffix, DType: "F16", Shape: []int{rows, blocks}, Data: d})
+		floats = append(floats, safetensors.F32(x.Name, values, x.Shape...))
+	}
+	return ints, floats
+}
+
+// A head is trained with the values that a model's integers stand for.
+func TestTheEmbeddingOfAQuantizedModelIsRead(t *testing.T) {
+	dev, err := cpu.New(cpu.Default())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer dev.Close()
+	spec := modeltest.Of("llama").Spec()
+	load := func(all []safetensors.Tensor) *model.Model {
+		m, err := model.New(spec, safetensors.Of("weights", all...), dev, model.Default())
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = m.Close() })
+		return m
+	}
+	ints, floats := rounded(t, modeltest.Tensors(spec, false, 5), "embed_tokens.weight")
+	quantized, plain := load(ints), load(floats)
+	got, err := quantized.HostEmbed()
+	if err != nil {
+		t.Fatal(err)
+	}
+	want, err := plain.HostEmbed()
+	if err != nil || !slices.Equal(got, want) {
+		t.Errorf("values differ from what the integers stand for (%v)", err)
+	}
+	table, err := quantized.PackEmbed()
+	if err != nil {
+		t.Fatal(err)
+	}
+	rows, err := dev.Alloc(compute.F32, 3, spec.Hidden)
+	if err != nil {
+		t.Fatal(err)
+	}
+	q, ids, read := dev.Queue(), []int32{7, 0, 80}, make([]float32, 3*spec.Hidden)
+	q.Embed(rows, 0, table, ids)
+	q.Read(read, rows, 0)
+	if err := q.Sync(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	for i, id := range ids {
+		if !slices.Equal(read[i*spec.Hidden:][:spec.Hidden], want[int(id)*spec.Hidden:][:spec.Hidden]) {
+			t.Errorf("the packed row of token %d has other values", id)
+		}
+	}
+}
+
 // Files that have routers as integers load with the values that these stand for. What latent attention expands
 // was never stored so, and is refused by its name.
 func TestRoutersOfIntegersLoad(t *testing.T) {
@@ -253,32 +328,6 @@ func TestRoutersOfIntegersLoad(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer dev.Close()
-	// rounded returns the tensors with one kind stored as integers, and as floats of their values.
-	rounded := func(all []safetensors.Tensor, suffix string) (ints, floats []safetensors.Tensor) {
-		for _, x := range all {
-			if !strings.HasSuffix(x.Name, suffix) {
-				ints, floats = append(ints, x), append(floats, x)
-				continue
-			}
-			values, err := x.Float32s()
-			if err != nil {
-				t.Fatal(err)
-			}
-			values = slices.Clone(values)
-			rows, cols := x.Shape[0], x.Shape[1]
-			blocks := kern.Q8Blocks(cols)
-			q, d := make([]byte, rows*cols), make([]byte, 2*rows*blocks)
-			for r := range rows {
-				row, of, scale := values[r*cols:][:cols], q[r*cols:][:cols], d[2*r*blocks:][:2*blocks]
-				kern.QuantQ8(of, scale, row)
-				kern.DequantQ8(row, of, scale, 0)
-			}
-			ints = append(ints, safetensors.Tensor{Name: x.Name, DType: "I8", Shape: x.Shape, Data: q},
-				safetensors.Tensor{Name: x.Name + model.ScaleSuffix, DType: "F16", Shape: []int{rows, blocks}, Data: d})
-			floats = append(floats, safetensors.F32(x.Name, values, x.Shape...))
-		}
-		return ints, floats
-	}
 	opt := model.Default()
 	opt.DType = compute.Q8
 	spec := modeltest.Of("mixtral").Spec()
@@ -297,7 +346,7 @@ func TestRoutersOfIntegersLoad(t *testing.T) {
 		o.ReadLogits(x, 0)
 		return x
 	}
-	ints, floats := rounded(all, "block_sparse_moe.gate.weight")
+	ints, floats := rounded(t, all, "block_sparse_moe.gate.weight")
 	got := logits(ints)
 	if !slices.Equal(got, logits(floats)) {
 		t.Error("a router of integers has other logits than one of their values")
@@ -306,7 +355,7 @@ func TestRoutersOfIntegersLoad(t *testing.T) {
 		t.Error("rounding the router changes nothing")
 	}
 	spec = modeltest.Of("deepseek_v3").Spec()
-	ints, _ = rounded(modeltest.Tensors(spec, false, 5), "kv_b_proj.weight")
+	ints, _ = rounded(t, modeltest.Tensors(spec, false, 5), "kv_b_proj.weight")
 	if _, err := model.New(spec, safetensors.Of("weights", ints...), dev, opt); err == nil || !strings.Contains(err.Error(), `kv_b_proj.weight" is I8, want F32, F16, BF16 or blocks`) {
 		t.Errorf("an up-projection of integers: %v", err)
 	}

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"testing"
 
+	"talf/checkpoints"
 	"talf/compute"
 	"talf/compute/cpu"
 	"talf/infer/bench/perplexity"
@@ -51,6 +52,27 @@ func TestQuantizedModelsDecodeAsIfQuantizedWhenLoaded(t *testing.T) {
 			}
 		}
 	}
+}
+
+// A head for a model in q8 learns as one for the original does, and its checkpoints have the embedding in floats.
+func TestHeadsAreTrainedForQuantizedModels(t *testing.T) {
+	w := talftest.NewWorld(t)
+	original := w.Model
+	w.Model = filepath.Join(t.TempDir(), "q8")
+	talftest.OK(t, "", "quantize", "--model", original, "--out", w.Model, "--dtype", "q8")
+	w.Labels = filepath.Join(t.TempDir(), "labels")
+	talftest.OK(t, "", w.Preprocess(w.Labels)...)
+	w.Head = filepath.Join(t.TempDir(), "head")
+	talftest.OK(t, "", w.Train(w.Head)...)
+	step, err := checkpoints.Find(w.Head)
+	if err != nil {
+		t.Fatal(err)
+	}
+	embed, err := openTensors(t, filepath.Join(step, "model.safetensors")).Get("embed_tokens.weight")
+	if err != nil || embed.DType != "F32" {
+		t.Errorf("the checkpoint's embedding is %q (%v)", embed.DType, err)
+	}
+	talftest.OK(t, "", w.Generate()...)
 }
 
 func textOf(t *testing.T, line string) string {

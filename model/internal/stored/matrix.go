@@ -40,6 +40,20 @@ func Scales(set *safetensors.Set, name string, rows, cols int) ([]byte, error) {
 	return t.Data, nil
 }
 
+// Float32s returns the values of a quantised matrix: each integer times the scale of its block.
+func Float32s(m *compute.Matrix) ([]float32, error) {
+	d, err := (&safetensors.Tensor{DType: "F16", Shape: []int{len(m.Scales) / 2}, Data: m.Scales}).Float32s()
+	if err != nil {
+		return nil, err
+	}
+	x := make([]float32, m.Rows*m.Cols)
+	blocks := len(d) / m.Rows
+	for i := range x {
+		x[i] = d[i/m.Cols*blocks+i%m.Cols/compute.Q8Block] * float32(int8(m.Data[i]))
+	}
+	return x, nil
+}
+
 // Ones returns a row of n ones.
 func Ones(n int) compute.Matrix {
 	b := make([]byte, 0, 4*n)
