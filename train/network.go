@@ -230,6 +230,32 @@ func (h *headTask) ownEmbed(q compute.Queue) (*gg.Tensor, error) {
 	return frozen(q, "embed", table, h.job.Target.HostEmbed)
 }
 
+// storedEmbed returns the embedding that checkpoints contain: the target's, for other systems, or an
+// EAGLE-3 head's own. Readers of EAGLE-3 heads take the target's where there is none.
+func (h *headTask) storedEmbed() (*safetensors.Tensor, error) {
+	if h.init != nil {
+		return h.init.embed, nil
+	}
+	if h.taps != nil {
+		return nil, nil
+	}
+	target, name := h.job.Target, h.spec.Weight(arch.Embed, 0)
+	t, err := target.Tensors().Get(target.Spec().Weight(arch.Embed, 0))
+	if err == nil && t.DType == "I8" { // whose scales are another tensor
+		f, err := target.HostEmbed()
+		if err != nil {
+			return nil, err
+		}
+		t = safetensors.F32(name, f, t.Shape...)
+		return &t, nil
+	}
+	if err == nil {
+		t, err = t.Plain()
+	}
+	t.Name = name
+	return &t, err
+}
+
 // packLMHead packs the LM head that the head predicts with: its own as it is now, or the target's, with what stands
 // beside it as that is now.
 func (h *headTask) packLMHead() (compute.Weight, error) {

@@ -89,16 +89,13 @@ func (r *run) costs(ctx context.Context) error {
 		return err
 	}
 	defer end()
-	head, taps, err := r.head(w.model)
+	head, taps, outputs, err := r.head(w.model)
 	if err != nil {
 		return err
 	}
-	c := &Costs{Taps: taps, Network: r.Plan.Network}
+	c := &Costs{Taps: taps, Network: r.Plan.Network, Outputs: outputs}
 	if name := net.NetworkOf(head, taps); name != "" {
 		c.Network = name
-	}
-	if head.Block.SelectorRank > 0 || r.Plan.starts() && taps != nil {
-		c.Outputs = cmp.Or(head.DraftVocab, head.Vocab)
 	}
 	if err := c.measure(ctx, w.model, w); err != nil {
 		return err
@@ -113,37 +110,45 @@ func (r *run) costs(ctx context.Context) error {
 	return nil
 }
 
-// head returns the head that training makes or starts from, and the states of the model that it reads. It refuses what
-// training could not start, before hours are spent on what it learns from.
-func (r *run) head(m *model.Model) (*arch.Spec, []int, error) {
-	d, taps, err := r.Plan.network(m.Spec())
-	if err != nil {
-		return nil, nil, err
+// head returns the head that training makes or starts from, the states of the model that it reads, and how many tokens it
+// predicts; 0: the labels decide. It refuses what training could not start, before hours are spent on what it learns
+// from.
+func (r *run) head(m *model.Model) (d *arch.Spec, taps []int, outputs int, err error) {
+	fail := func(err error) (*arch.Spec, []int, int, error) { return nil, nil, 0, err }
+	if d, taps, err = r.Plan.network(m.Spec()); err != nil {
+		return fail(err)
 	}
 	if dev := m.Device(); d.Block.On && dev.Queue().Abilities().Block == nil {
-		return nil, nil, fmt.Errorf("block heads are trained on the CPU, not on %s", dev.Name())
+		return fail(fmt.Errorf("block heads are trained on the CPU, not on %s", dev.Name()))
 	}
 	if !r.Plan.starts() {
-		return d, taps, nil
+		if d.Block.SelectorRank > 0 {
+			outputs = d.Vocab
+		}
+		return d, taps, outputs, nil
 	}
 	c := train.Default()
 	c.Network = r.Plan.Network
 	own, at, err := train.Shape(c, train.HeadJob{Target: m, Init: r.Plan.Init})
 	if err != nil {
-		return nil, nil, err
+		return fail(err)
 	}
 	if at == nil { // of EAGLE's network, which training reads later
 		h, err := decode.LoadHead(r.Plan.Init, m, true, r.Tools.Warn)
 		if err != nil {
-			return nil, nil, fmt.Errorf("initial %w", err)
+			return fail(fmt.Errorf("initial %w", err))
 		}
-		return d, taps, h.Close()
+		// It was taught more text than follows, which chose its tokens better.
+		if n := h.Spec().DraftVocab; n > 0 {
+			d.DraftVocab, outputs = n, n
+		}
+		return d, taps, outputs, h.Close()
 	}
 	_, h, err := decode.HeadSource(r.Plan.Init, m, true, r.Tools.Warn, 0)
 	if err != nil {
-		return nil, nil, fmt.Errorf("initial %w", err)
+		return fail(fmt.Errorf("initial %w", err))
 	}
-	return own, at, h.Close()
+	return own, at, cmp.Or(own.DraftVocab, own.Vocab), h.Close()
 }
 
 // estimate says what p takes for a model s and a head d of it, if c has measured the model's passes and its weights take

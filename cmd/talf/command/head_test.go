@@ -343,6 +343,29 @@ func TestBlockHeadFromAnother(t *testing.T) {
 	talftest.Run(t, "", "head", model, "--network", "block:size=4", "--init", from, "--out", t.TempDir()).Refuses(t, ExitFailure, "initial head: ", "not block:size=4 as asked")
 }
 
+// A head of EAGLE's network that starts from another predicts the tokens that this one does.
+func TestHeadFromAnotherKeepsItsTokens(t *testing.T) {
+	model, from := briefModel(t), t.TempDir()
+	spec := talftest.OpenModel(t, model).Spec().DraftFor(false)
+	spec.DraftVocab = spec.Vocab / 3
+	var ids []int32
+	for i := range spec.DraftVocab {
+		ids = append(ids, int32(3*i))
+	}
+	if err := head.Write(t.Context(), from, spec, identity.Tie{}, append(head.Random(spec, 1), draftvocab.Tensors(ids, spec.Vocab)...)...); err != nil {
+		t.Fatal(err)
+	}
+	c := headConfig(t, model, t.TempDir())
+	c.Plan.Init, c.Plan.Stages = from, []string{"hass:outside=mask:4"}
+	r, err := makehead.Run(t.Context(), c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if r.Vocab != len(ids) || r.Covered <= 0 || r.Covered >= 1 {
+		t.Errorf("%d tokens with %v of the mass, want the %d of the head before", r.Vocab, r.Covered, len(ids))
+	}
+}
+
 // With hours in place of tokens, a run learns what was written in its share of them.
 func TestHeadInHours(t *testing.T) {
 	c := headConfig(t, briefModel(t), t.TempDir())
