@@ -349,6 +349,10 @@ func (k *reader) tokenizerConfig() ([]byte, error) {
 			}
 		}
 	}
+	if k.string("tokenizer.ggml.model") == byteLevel {
+		// Without a class, transformers 4 takes the model's own, and Llama's adds a BOS token that tokenizer.json does not.
+		c["tokenizer_class"] = "PreTrainedTokenizerFast"
+	}
 	if k.string("tokenizer.ggml.model") == spm {
 		c["add_bos_token"] = k.bool("tokenizer.ggml.add_bos_token", true)
 		c["add_eos_token"] = k.bool("tokenizer.ggml.add_eos_token", false)

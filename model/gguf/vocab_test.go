@@ -201,6 +201,30 @@ func TestWrongTokenizers(t *testing.T) {
 	}
 }
 
+// Transformers 4 takes a tokenizer without a class for that of the model's type, and Llama's adds a BOS token of its own.
+func TestTheConfigurationOfAByteLevelTokenizerNamesItsClass(t *testing.T) {
+	for _, x := range []struct {
+		pieces bool
+		want   any
+	}{{false, "PreTrainedTokenizerFast"}, {true, nil}} {
+		f := gguftest.Tiny(1)
+		if x.pieces {
+			f.ScorePieces()
+		}
+		b, _, err := gguf.ReadAs(f.Write(t, "x.gguf"), "tokenizer_config.json", "", limits.TokenizerBytes)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var c map[string]any
+		if err := json.Unmarshal(b, &c); err != nil {
+			t.Fatal(err)
+		}
+		if c["tokenizer_class"] != x.want {
+			t.Errorf("with scores: %v: class %v, want %v", x.pieces, c["tokenizer_class"], x.want)
+		}
+	}
+}
+
 // A tokenizer that was made of a file's tokens is that of the file that a directory would have, with the same hash.
 func TestATokenizerOfAFileIsThatOfItsText(t *testing.T) {
 	paths := map[string]func(t *testing.T) string{
