@@ -54,6 +54,9 @@ func (d *Draft) hasCopies() bool {
 
 // asBlock adds what DSpark's loader wants beside the head.
 func asBlock(d *Draft, c *ExportConfig, conf map[string]any, ts []safetensors.Tensor) (map[string]any, []safetensors.Tensor, error) {
+	if d.Spec.Block.Shift {
+		conf["num_anchors"] = 512 // of its trainer; Qwen3DSparkModel.__init__ asserts that it is there, and drafts without it
+	}
 	if !d.Spec.Block.Shift || d.hasCopies() || d.Vocab != nil {
 		return conf, ts, nil
 	}

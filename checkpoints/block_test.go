@@ -93,6 +93,12 @@ func TestShiftedBlockHeadsAreExportedWithTheirTargetsMatrices(t *testing.T) {
 		t.Fatal(err)
 	}
 	out, _ := export(t, d, c)
+	// Qwen3DSparkModel.__init__ of DeepSpec asserts that these are there.
+	for _, key := range []string{"target_layer_ids", "mask_token_id", "num_anchors", "enable_confidence_head", "markov_rank", "markov_head_type"} {
+		if _, ok := config(t, out)[key]; !ok {
+			t.Errorf("no %s, without which DSpark's class does not load it", key)
+		}
+	}
 	back := openDraft(t, out)
 	if !back.Spec.Block.OwnLMHead || !back.hasCopies() || len(back.Tensors) != len(d.Tensors)+2 {
 		t.Errorf("%d tensors of %d, %+v", len(back.Tensors), len(d.Tensors), back.Spec.Block)
