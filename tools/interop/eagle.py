@@ -32,7 +32,7 @@ import tempfile
 
 import torch
 from safetensors import safe_open
-from traces import DEPTH, K, TOTAL, paths, talf, talf_rounds
+from traces import DEPTH, K, TOTAL, paths, read_prompts, talf, talf_rounds
 
 TIE = 1e-5
 
@@ -166,9 +166,7 @@ def main():
 
     torch.set_num_threads(1)
     tok = AutoTokenizer.from_pretrained(o.model)
-    prompts = []
-    for line in open(o.prompts_file).read().splitlines()[: o.prompts]:
-        prompts.append(f"Question: {json.loads(line)['turns'][0]}\nAnswer:")
+    prompts = read_prompts(o)
     ok = True
     with tempfile.TemporaryDirectory() as tmp:
         export = lambda head, out: talf(o, "export", "--head", head, "--format", "eagle", "--model", o.model, "--out", out)

@@ -17,13 +17,12 @@ what the target says. Scores closer than 1e-5 may be ordered either way, as in e
 """
 
 import argparse
-import json
 import os
 import sys
 import tempfile
 
 import torch
-from traces import DEPTH, K, TOTAL, paths, talf, talf_rounds
+from traces import DEPTH, K, TOTAL, paths, read_prompts, talf, talf_rounds
 
 TIE = 1e-5
 
@@ -145,9 +144,7 @@ def main():
     torch.set_num_threads(1)
     tok = AutoTokenizer.from_pretrained(o.model)
     target = AutoModelForCausalLM.from_pretrained(o.model, dtype=torch.float32).eval()
-    prompts = []
-    for line in open(o.prompts_file).read().splitlines()[: o.prompts]:
-        prompts.append(f"Question: {json.loads(line)['turns'][0]}\nAnswer:")
+    prompts = read_prompts(o)
     ok = True
     with tempfile.TemporaryDirectory() as tmp:
         out = f"{tmp}/trained"
