@@ -65,13 +65,16 @@ func (t *Target) Identity() (*identity.Model, error) {
 }
 
 // Embed returns the embedding, of shape [vocabulary][hidden], as float32 if it is in blocks of a
-// GGUF file. It is valid until Close.
+// GGUF file or of integers. It is valid until Close.
 func (t *Target) Embed(ctx context.Context) (safetensors.Tensor, error) {
 	return t.plain(ctx, arch.Embed)
 }
 
 func (t *Target) plain(ctx context.Context, role arch.Role) (safetensors.Tensor, error) {
 	x, err := t.set.Get(t.Spec.Weight(role, 0))
+	if err == nil && x.DType == "I8" {
+		return model.Plain(t.set, x.Name)
+	}
 	if err != nil || ggml.Blocks(x.DType) == nil {
 		return x, err
 	}

@@ -453,15 +453,12 @@ func (m *Model) host(role arch.Role) (x []float32, err error) {
 		return nil, l.err
 	}
 	if dt == compute.Q8 {
-		all := l.rows(&t, dt, 0, t.Shape[0])
-		if l.err != nil {
-			return nil, l.err
+		if t, err = Plain(m.set, t.Name); err != nil {
+			return nil, err
 		}
-		x, err = stored.Float32s(&all)
-	} else {
-		x, err = t.Float32s()
 	}
-	m.set.Release(t.Name, 0, len(t.Data))
+	x, err = t.Float32s()
+	m.set.Release(t.Name, 0, m.set.Size(t.Name))
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", m.set.Name, err)
 	}

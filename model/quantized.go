@@ -1,6 +1,8 @@
 package model
 
 import (
+	"fmt"
+
 	"talf/compute"
 	"talf/model/internal/stored"
 	"talf/model/safetensors"
@@ -50,4 +52,25 @@ func (m *Model) Rounded() string {
 		return ""
 	}
 	return stored.Rounded(m.set, m.dev.Abilities())
+}
+
+// Plain returns a tensor of a model for a file of floats: as float32 if it is a matrix that quantize made of integers, or
+// in blocks of a GGUF file, and otherwise as it is. It is valid as long as the set.
+func Plain(set *safetensors.Set, name string) (safetensors.Tensor, error) {
+	t, err := set.Get(name)
+	if err != nil {
+		return t, err
+	}
+	if t.DType != "I8" || len(t.Shape) != 2 {
+		return t.Plain()
+	}
+	m := compute.Matrix{Rows: t.Shape[0], Cols: t.Shape[1], Type: compute.Q8, Data: t.Data}
+	if m.Scales, err = stored.Scales(set, name+ScaleSuffix, m.Rows, m.Cols); err != nil {
+		return t, fmt.Errorf("%s: %w", set.Name, err)
+	}
+	x, err := stored.Float32s(&m)
+	if err != nil {
+		return t, fmt.Errorf("%s: %w", set.Name, err)
+	}
+	return safetensors.F32(name, x, t.Shape...), nil
 }

@@ -10,6 +10,7 @@ import (
 
 	"talf/checkpoints"
 	"talf/compute"
+	"talf/model"
 	"talf/model/arch"
 	"talf/model/head"
 	"talf/model/identity"
@@ -239,20 +240,9 @@ func (h *headTask) storedEmbed() (*safetensors.Tensor, error) {
 	if h.taps != nil {
 		return nil, nil
 	}
-	target, name := h.job.Target, h.spec.Weight(arch.Embed, 0)
-	t, err := target.Tensors().Get(target.Spec().Weight(arch.Embed, 0))
-	if err == nil && t.DType == "I8" { // whose scales are another tensor
-		f, err := target.HostEmbed()
-		if err != nil {
-			return nil, err
-		}
-		t = safetensors.F32(name, f, t.Shape...)
-		return &t, nil
-	}
-	if err == nil {
-		t, err = t.Plain()
-	}
-	t.Name = name
+	target := h.job.Target
+	t, err := model.Plain(target.Tensors(), target.Spec().Weight(arch.Embed, 0))
+	t.Name = h.spec.Weight(arch.Embed, 0)
 	return &t, err
 }
 

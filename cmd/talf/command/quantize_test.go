@@ -73,6 +73,14 @@ func TestHeadsAreTrainedForQuantizedModels(t *testing.T) {
 		t.Errorf("the checkpoint's embedding is %q (%v)", embed.DType, err)
 	}
 	talftest.OK(t, "", w.Generate()...)
+	// To be given away, it leaves out the embedding, which is the model's.
+	out := filepath.Join(t.TempDir(), "out")
+	talftest.OK(t, "", "export", "--head", w.Head, "--model", w.Model, "--format", "talf", "--out", out)
+	if _, ok := openTensors(t, filepath.Join(out, "model.safetensors")).Tensor("embed_tokens.weight"); ok {
+		t.Error("the export has the model's embedding")
+	}
+	w.Head = out
+	talftest.OK(t, "", w.Generate()...)
 }
 
 func textOf(t *testing.T, line string) string {
