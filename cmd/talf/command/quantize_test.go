@@ -54,7 +54,7 @@ func TestQuantizedModelsDecodeAsIfQuantizedWhenLoaded(t *testing.T) {
 	}
 }
 
-// A head for a model in q8 learns as one for the original does, and its checkpoints have the embedding in floats.
+// A head can be trained for a model in q8, and its checkpoints have the embedding in floats.
 func TestHeadsAreTrainedForQuantizedModels(t *testing.T) {
 	w := talftest.NewWorld(t)
 	original := w.Model
