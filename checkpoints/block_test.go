@@ -247,6 +247,29 @@ func TestABlockHeadWithADraftVocabularyTakesRowsOfTheLMHeadAlong(t *testing.T) {
 	}
 }
 
+// A linear block is talf's own: its configuration says all of it, and other systems' formats refuse it by name.
+func TestALinearBlockIsWrittenForTalfAlone(t *testing.T) {
+	_, m := target(t, modeltest.Default())
+	b := arch.Block{Size: 3, Taps: []int{m.Spec().Layers}, Shift: true, Linear: true, Markov: arch.VanillaMarkov, Rank: 3}
+	d := openDraft(t, writeHead(t, m, func(s *arch.Spec) { *s = *m.Spec().BlockFor(b, 0, 0) }))
+	b.On = true
+	if diff := cmp.Diff(b, d.Spec.Block); diff != "" || d.Spec.Layers != 0 {
+		t.Errorf("%d layers: %s", d.Spec.Layers, diff)
+	}
+	for _, f := range Formats() {
+		c := DefaultExport()
+		c.Format = f.Name
+		_, err := d.Export(t.Context(), filepath.Join(t.TempDir(), f.Name), c)
+		if f.Name == "talf" {
+			if err != nil {
+				t.Error(err)
+			}
+		} else if err == nil || !strings.Contains(err.Error(), "linear_rows is true") && !strings.Contains(err.Error(), "it reads no block heads") {
+			t.Errorf("%s: %v", f.Name, err)
+		}
+	}
+}
+
 // A published folder loads as it is, after the checks of an import.
 func TestBlockHeadsOfTheAuthorsLoadWithoutAnImport(t *testing.T) {
 	dev, err := cpu.New(cpu.Default())

@@ -148,6 +148,8 @@ func (d *Draft) Problems(c ExportConfig) ([]Problem, error) {
 	switch block := f.block != nil || f.file != nil; {
 	case d.Spec.Block.On && !block:
 		out = []Problem{refuse("it reads no block heads: want the format block, vllm, sglang or gguf")}
+	case d.Spec.Block.Linear && !f.own:
+		out = []Problem{refuse("linear_rows is true: rows without layers are talf's own")}
 	case !d.Spec.Block.On && f.eagle == nil && f.file == nil:
 		out = []Problem{refuse("it is a head of EAGLE's kind: want another format")}
 	default:

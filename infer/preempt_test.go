@@ -37,10 +37,19 @@ func pooledBlock(t testing.TB, targetBlocks, headBlocks int) nets {
 	})
 }
 
+// pooledLinear is pooled with a block drafter without layers.
+func pooledLinear(t testing.TB, targetBlocks, headBlocks int) nets {
+	t.Helper()
+	return pooledWith(t, targetBlocks, headBlocks, func(s *arch.Spec) *arch.Spec {
+		return s.BlockFor(arch.Block{Size: 4, Taps: []int{1, s.Layers}, Shift: true, Linear: true, Markov: arch.VanillaMarkov, Rank: 6}, 0, 0)
+	})
+}
+
 // kinds runs a test with the heads of each kind.
 func kinds(t *testing.T, f func(t *testing.T, pooled func(t testing.TB, targetBlocks, headBlocks int) nets)) {
 	t.Run("EAGLE", func(t *testing.T) { f(t, pooled) })
 	t.Run("block", func(t *testing.T) { f(t, pooledBlock) })
+	t.Run("linear block", func(t *testing.T) { f(t, pooledLinear) })
 }
 
 func (n nets) source(keep int) source.Keeper {

@@ -13,7 +13,7 @@ type BlockSegment struct {
 	Seq *Seq
 	// Feat are the target's states at the taps for positions from Seq.Len() on, which the pass adds to Seq.
 	Feat   []Feature
-	Anchor int32 // the token after all of Seq, whose block is run; −1: no block
+	Anchor int32 // the token after all of Seq, whose block is run, in a linear head after some Feat; −1: no block
 }
 
 // A blockHead is what a block drafter has beside its layers, and what its passes use.
@@ -27,6 +27,12 @@ type blockHead struct {
 	kv   compute.Buffer // keys and values [rows][2·KVHeads·HeadDim]
 	conv convolution
 	cap  int
+
+	// Of a linear head.
+	maps          []compute.Linear // of each row [Hidden][2·Hidden]
+	last          compute.Buffer   // what fc and its norm make of a segment's last position [segments][Hidden]
+	z, y          compute.Buffer   // what the maps read, [blocks][2·Hidden], and what one makes of it, [blocks][Hidden]
+	segs, anchors []int32          // of the blocks of a pass
 
 	// Ancestor bits of a block's rows, which see the whole block or those before them, and of rows of context,
 	// which see themselves.
@@ -135,6 +141,9 @@ func (m *Model) planBlocks(batch []BlockSegment) (context, blocks int, err error
 		if g.Anchor >= 0 {
 			blocks++
 		}
+		if m.spec.Block.Linear && g.Anchor >= 0 && len(g.Feat) == 0 {
+			panic(fmt.Sprintf("model: segment %d: a block of a linear head without the feature before it", i))
+		}
 		if context += len(g.Feat); n == 0 || int(g.Anchor) >= m.spec.Vocab {
 			return 0, 0, fmt.Errorf("segment %d: %d features and the token %d, want some and one of %d", i, len(g.Feat), g.Anchor, m.spec.Vocab)
 		}
@@ -208,6 +217,7 @@ func (m *Model) runPieces(ctx context.Context, o *Output, batch []BlockSegment) 
 	h, most, size := m.block, m.opt.MaxRows, m.spec.Block.Size
 	h.ids, h.pos, h.feat, h.slots, h.spans, h.steps = h.ids[:0], h.pos[:0], h.feat[:0], h.slots[:0], h.spans[:0], h.steps[:0]
 	var step []piece
+	h.segs, h.anchors = h.segs[:0], h.anchors[:0]
 	rows, r := 0, 0
 	flush := func() bool {
 		n, ok := m.runStep(ctx, o, batch, step, r)
@@ -247,8 +257,12 @@ func (m *Model) runStep(ctx context.Context, o *Output, batch []BlockSegment, st
 		q.Linear(a.x, h.taps, &m.fc, compute.Store, context)
 		q.Norm(a.x, a.x, h.fused, context)
 		q.Gather(a.norm, blocks, 0, a.x, a.iota[:context])
+		h.keepLast(m, batch, step)
 	}
-	if blocks > 0 {
+	switch {
+	case blocks > 0 && h.maps != nil:
+		h.linear(m, batch, step)
+	case blocks > 0:
 		q.Embed(a.x, 0, m.embed, h.ids[len(h.ids)-blocks:])
 	}
 	queries := m.spec.Heads * m.spec.HeadDim
@@ -283,11 +297,50 @@ func (m *Model) runStep(ctx context.Context, o *Output, batch []BlockSegment, st
 		}
 		m.addConvolved(a.ffn, &y.down, l.ffn, blocks)
 	}
-	if blocks > 0 {
+	switch {
+	case blocks > 0 && h.maps != nil:
+		q.Gather(o.Hidden, r, 0, a.x, a.iota[:blocks])
+	case blocks > 0:
 		q.Norm(a.norm, a.x, m.norm, blocks)
 		q.Gather(o.Hidden, r, 0, a.norm, a.iota[:blocks])
 	}
 	return blocks, true
+}
+
+// keepLast keeps what a linear head reads of the context of a step: that of each segment's last position.
+func (h *blockHead) keepLast(m *Model, batch []BlockSegment, step []piece) {
+	if h.maps == nil {
+		return
+	}
+	row := 0
+	for _, p := range step {
+		if p.block {
+			continue
+		}
+		if row += p.hi - p.lo; p.hi == len(batch[p.seg].Feat) {
+			m.q.Gather(h.last, p.seg, 0, m.act.x, m.act.iota[row-1:row])
+		}
+	}
+}
+
+// linear computes the rows of a linear head's blocks.
+func (h *blockHead) linear(m *Model, batch []BlockSegment, step []piece) {
+	q, w := m.q, m.spec.Hidden
+	from := len(h.segs)
+	for _, p := range step {
+		if p.block {
+			h.segs, h.anchors = append(h.segs, int32(p.seg)), append(h.anchors, batch[p.seg].Anchor)
+		}
+	}
+	n := len(h.segs) - from
+	q.Embed(h.z, 0, m.embed, h.anchors[from:])
+	q.Gather(h.z, 0, w, h.last, h.segs[from:])
+	for k := range h.maps {
+		q.Linear(h.y, h.z, &h.maps[k], compute.Store, n)
+		for b := range n {
+			q.Gather(m.act.x, b*len(h.maps)+k, 0, h.y, m.act.iota[b:b+1])
+		}
+	}
 }
 
 // layOut appends the rows of a step: those of blocks first. steps are by kind.
@@ -391,6 +444,11 @@ func (h *blockHead) grow(m *Model, rows int) error {
 	alloc(&h.taps, s.FeatureSize())
 	alloc(&h.q, s.Heads*s.HeadDim)
 	alloc(&h.kv, 2*s.KVHeads*s.HeadDim)
+	if h.maps != nil {
+		alloc(&h.last, s.Hidden)
+		alloc(&h.z, 2*s.Hidden)
+		alloc(&h.y, s.Hidden)
+	}
 	if g := s.Block.Group; g > 0 {
 		alloc(&h.conv.out, s.Hidden)
 		alloc(&h.conv.coef, 4*s.Hidden/g)

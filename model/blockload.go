@@ -31,7 +31,14 @@ func (l *loader) loadBlock(target *Model, set *safetensors.Set) (err error) {
 			m.lmHead, m.logitScale = l.linear(noLayer, arch.LMHead), 1
 		}
 	}
-	h.fused, m.norm = l.norm(arch.FuseNorm, noLayer, false), l.norm(arch.FinalNorm, noLayer, false)
+	h.fused = l.norm(arch.FuseNorm, noLayer, false)
+	if x.Linear {
+		for k := range x.Size {
+			h.maps = append(h.maps, l.linear(k, arch.RowMap))
+		}
+	} else {
+		m.norm = l.norm(arch.FinalNorm, noLayer, false)
+	}
 	h.next = l.nextHead()
 	for i := range x.Size {
 		h.both, h.causal = append(h.both, 1<<x.Size-1), append(h.causal, 2<<i-1)

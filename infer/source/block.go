@@ -116,10 +116,13 @@ func (b *Block) Rows(ctx context.Context, asks []infer.Ask) ([]infer.Row, error)
 		switch n := s.pending(); {
 		case s.dead:
 		case a.Tree == nil:
+			if b.m.Spec().Block.Linear {
+				n-- // its block reads the last
+			}
 			if n = min(n, a.Width); n > 0 {
 				b.add(s, n, -1)
 			}
-		case !s.ran && b.within(s):
+		case !s.ran && b.within(s) && (n > 0 || !b.m.Spec().Block.Linear):
 			b.add(s, n, a.Tree.Token(0))
 		}
 	}

@@ -37,6 +37,9 @@ var networks = map[string]func(target *arch.Spec) *arch.Spec{
 	"block": func(target *arch.Spec) *arch.Spec {
 		return target.BlockFor(arch.Block{Size: 4, Taps: []int{1, 0}, Mask: 1, Shift: true, Markov: arch.GatedMarkov, Rank: 5}, 2, 0)
 	},
+	"linear block": func(target *arch.Spec) *arch.Spec {
+		return target.BlockFor(arch.Block{Size: 4, Taps: []int{target.Layers}, Shift: true, Linear: true, Markov: arch.VanillaMarkov, Rank: 5}, 0, 0)
+	},
 }
 
 // sourceOf returns a head as a source that keeps no sequences.

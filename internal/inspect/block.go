@@ -17,6 +17,7 @@ type Block struct {
 	Markov     string `json:"markov_head,omitempty"`
 	Rank       int    `json:"markov_rank,omitempty"`
 	Confidence bool   `json:"confidence_head,omitempty"`
+	Linear     bool   `json:"linear_rows,omitempty"`
 	Selector   int    `json:"selector_rank,omitempty"`
 	Conv       int    `json:"conv_group_size,omitempty"`
 }
@@ -29,7 +30,7 @@ func block(s *arch.Spec) *Block {
 	}
 	return &Block{
 		Size: b.Size, Drafts: b.Drafts(), Taps: b.Taps, Mask: b.Mask, Causal: b.CausalIn(0),
-		Markov: string(b.Markov), Rank: b.Rank, Confidence: b.Confidence, Selector: b.SelectorRank, Conv: b.Group,
+		Linear: b.Linear, Markov: string(b.Markov), Rank: b.Rank, Confidence: b.Confidence, Selector: b.SelectorRank, Conv: b.Group,
 	}
 }
 
@@ -40,6 +41,7 @@ func (b *Block) print(p *page) {
 		on   bool
 		text string
 	}{
+		{b.Linear, "linear maps of the anchor and the state before it"},
 		{b.Causal, "causal"},
 		{b.Markov != "", fmt.Sprintf("Markov head %s of rank %d", b.Markov, b.Rank)},
 		{b.Selector > 0, fmt.Sprintf("selector of rank %d", b.Selector)},

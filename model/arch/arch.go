@@ -326,13 +326,17 @@ const (
 
 // Validate reports the first invalid value.
 func (s *Spec) Validate() error {
+	layers := s.Layers
+	if s.Block.Linear { // which has none
+		layers++
+	}
 	for _, f := range []struct {
 		name string
 		v    int
 	}{
 		{"vocab_size", s.Vocab},
 		{"hidden_size", s.Hidden},
-		{"num_hidden_layers", s.Layers},
+		{"num_hidden_layers", layers},
 		{"num_attention_heads", s.Heads},
 		{"num_key_value_heads", s.KVHeads},
 		{"head_dim", s.HeadDim},

@@ -26,6 +26,9 @@ import (
 //	rnn:      tanh o, with [g, c, o] = joint_proj [s; e; h_k] and s ← σ(g)⊙s + (1−σ(g))⊙tanh c from s = 0
 //
 // or, of the Top likeliest tokens alone, U_k(b) + ⟨A[token], P·h_k ⊙ C[b]⟩ (DFlash 2's selector).
+//
+// A Linear block has no layers, no mask and no final norm: h_k = R_k·[embedding of x; g_{a−1}]. The state of such a
+// head is the last g alone, and the best linear prediction of what the target computes is one of them. It is talf's own.
 type Block struct {
 	On   bool `config:"block,omitzero"`
 	Size int  `config:"block_size,omitzero"`
@@ -34,6 +37,8 @@ type Block struct {
 	Taps  []int `config:"target_layers,omitzero"`
 	Mask  int32 `config:"mask_token_id,omitzero"`
 	Shift bool  `config:"sample_from_anchor,omitzero"`
+	// Linear heads have Shift, a row of their own for each token that they predict.
+	Linear bool `config:"linear_rows,omitzero"`
 	// Causal are the layers in which a row sees only the rows of its block up to itself; nil: none.
 	//
 	// In other layers it sees the whole block. A window, Spec.Windows, then bounds the context alone,
@@ -70,6 +75,8 @@ const mostBlock, mostTaps = 64, 256
 // Family names the family of which the network is, or of which it has most.
 func (b *Block) Family() string {
 	switch {
+	case b.Linear:
+		return "linear"
 	case b.Shift || b.Markov != "" || b.Confidence:
 		return "DSpark"
 	case b.Group > 0 || b.SelectorRank > 0:
@@ -124,8 +131,15 @@ func roundHalfEven(p, q int) int {
 
 // tapsOf returns the taps, if target has them.
 func (b *Block) tapsOf(target *Spec) ([]int, error) {
+	last := target.Layers - 1
+	if b.Linear { // which no other loader reads
+		last++
+	}
 	for _, tap := range b.Taps {
-		if tap >= target.Layers {
+		if tap > last {
+			if b.Linear {
+				return nil, fmt.Errorf("the head reads the input of the target's layer %d, want at most %d, the output of its last (target_layer_ids)", tap, last)
+			}
 			return nil, fmt.Errorf("the head reads the output of the target's layer %d, want layers before its last, %d (target_layer_ids)", tap-1, target.Layers-1)
 		}
 	}
@@ -142,6 +156,10 @@ func (b *Block) validate(s *Spec) error {
 		return fmt.Errorf("block_size is %d, want at most %d rows and one that predicts", b.Size, mostBlock)
 	case len(b.Taps) == 0 || len(b.Taps) > min(mostTaps, maxDim/s.Hidden):
 		return fmt.Errorf("target_layer_ids has %d entries, want 1 to %d and at most %d elements in all", len(b.Taps), mostTaps, maxDim)
+	case b.Linear != (s.Layers == 0):
+		return fmt.Errorf("num_hidden_layers is %d and linear_rows is %t, want layers or linear rows", s.Layers, b.Linear)
+	case b.Linear && (!b.Shift || b.Group > 0 || b.SelectorRank > 0):
+		return errors.New("linear_rows is true, want rows that predict the next token (sample_from_anchor), without convolutions and selector")
 	case b.Mask < 0 || int(b.Mask) >= s.Vocab:
 		return fmt.Errorf("mask_token_id is %d, want a token below vocab_size, %d", b.Mask, s.Vocab)
 	case b.Causal != nil && len(b.Causal) != s.Layers:
@@ -202,7 +220,8 @@ var blockTerms = func() []Term {
 		}
 	}
 	return append(terms,
-		Term{Role: FinalNorm, Name: "norm", Rows: HiddenSize},
+		Term{Role: RowMap, Name: "rows.%d", Rows: HiddenSize, Cols: twoHidden, Only: ifLinear, PerTap: true},
+		Term{Role: FinalNorm, Name: "norm", Rows: HiddenSize, Unless: ifLinear},
 		Term{Role: LMHead, Name: "lm_head", Rows: draftSize, Cols: HiddenSize, Only: ifOwnLMHead},
 		Term{Role: MarkovIn, Name: markov + "markov_w1", Rows: vocabSize, Cols: markovSize, Only: ifMarkov},
 		Term{Role: MarkovGate, Name: markov + "gate_proj", Rows: markovSize, Cols: markovGateSize, Only: ifGated, Bias: yes},

@@ -3,6 +3,7 @@ package arch
 import (
 	"context"
 	"encoding/json"
+	"fmt"
 	"maps"
 	"os"
 	"path/filepath"
@@ -89,6 +90,50 @@ func TestARecurrentMarkovHeadReadsStateEmbeddingAndHiddenState(t *testing.T) {
 	}
 	if d := cmp.Diff(want, got); d != "" {
 		t.Error(d)
+	}
+}
+
+// A linear block has a map for each row and neither layers nor a final norm.
+func TestALinearBlockHasMapsForLayers(t *testing.T) {
+	s := Llama()
+	s.Vocab, s.Hidden, s.Layers, s.Heads, s.KVHeads, s.HeadDim, s.FFN, s.MaxPos = 50, 8, 9, 4, 2, 4, 20, 64
+	b := Block{Size: 2, Taps: []int{4, 9}, Shift: true, Linear: true, Markov: VanillaMarkov, Rank: 3}
+	d := s.BlockFor(b, 0, 0)
+	if err := d.Validate(); err != nil {
+		t.Fatal(err)
+	}
+	var got []string
+	for _, x := range d.Tensors() {
+		got = append(got, fmt.Sprint(x.Name, x.Shape()))
+	}
+	want := []string{
+		"embed_tokens.weight[50 8]", "fc.weight[8 16]", "hidden_norm.weight[8]", "rows.0.weight[8 16]", "rows.1.weight[8 16]",
+		"markov_head.markov_w1.weight[50 3]", "markov_head.markov_w2.weight[50 3]",
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Error(diff)
+	}
+	if _, err := d.TapsOf(s); err != nil {
+		t.Error(err)
+	}
+	for name, x := range map[string]struct {
+		edit func(d *Spec)
+		want string
+	}{
+		"layers":           {func(d *Spec) { d.Layers = 1 }, "num_hidden_layers is 1 and linear_rows is true, want layers or linear rows"},
+		"neither":          {func(d *Spec) { d.Block.Linear = false }, "num_hidden_layers is 0, want 1"},
+		"rows at place":    {func(d *Spec) { d.Block.Shift, d.Block.Size = false, 3 }, "linear_rows is true, want rows that predict the next token"},
+		"with convolution": {func(d *Spec) { d.Block.Group = 2 }, "linear_rows is true, want rows that predict the next token"},
+	} {
+		d := s.BlockFor(b, 0, 0)
+		x.edit(d)
+		if err := d.Validate(); err == nil || !strings.Contains(err.Error(), x.want) {
+			t.Errorf("%s: %v, want %q", name, err, x.want)
+		}
+	}
+	s.Layers = 8
+	if _, err := d.TapsOf(s); err == nil || !strings.Contains(err.Error(), "the input of the target's layer 9, want at most 8") {
+		t.Errorf("a target of 8 layers: %v", err)
 	}
 }
 

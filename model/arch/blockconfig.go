@@ -12,7 +12,11 @@ import (
 var blockClasses = map[string]bool{
 	"DFlashDraftModel": false, "DFlash2DraftModel": false, // z-lab's, JetSpec's and SpecForge's
 	"Qwen3DSparkModel": true, "DSparkDraftModel": true, // deepseek-ai's and SpecForge's
+	linearClass: true, // talf's
 }
+
+// linearClass is the class of linear block drafters.
+const linearClass = "TalfLinearBlockModel"
 
 // blockSpeculators are the block drafters of the speculators library by speculators_model_type. Its
 // JetSpec and DFlash 2 have the keys of DFlash.
@@ -58,6 +62,13 @@ func ParseBlock(name string, raw, gen []byte) (*Spec, error) {
 	if c.err != nil {
 		return nil, c.err
 	}
+	linear := c.bool("linear_rows", false)
+	if linear {
+		if n := c.count("num_hidden_layers", 0); n != 0 {
+			c.fail("num_hidden_layers is %d, want 0 with linear_rows", n)
+		}
+		c.m["num_hidden_layers"] = []byte("1") // of a model, which has some
+	}
 	if raw, err = json.Marshal(c.m); err != nil {
 		return nil, fmt.Errorf("%s: %w", name, err)
 	}
@@ -69,6 +80,9 @@ func ParseBlock(name string, raw, gen []byte) (*Spec, error) {
 		return nil, fmt.Errorf("%s: model_type is %.100q, want \"qwen3\", of whose layers block drafters are made", name, s.Arch)
 	}
 	s.Draft, s.Tied, s.Terms = true, false, blockTerms
+	if s.Block.Linear = linear; linear {
+		s.Layers, s.Windows = 0, nil
+	}
 	c.block(s, shift)
 	if c.err != nil {
 		return nil, c.err
@@ -197,7 +211,7 @@ func (b *Block) taps(c, in *config, layers int) {
 	default:
 		c.fail("%s is missing, want a list of layers, or %s", outputs, all)
 	}
-	if n > 0 && len(b.Taps) > 0 && slices.Max(b.Taps) >= n {
+	if n > 0 && len(b.Taps) > 0 && slices.Max(b.Taps) >= n && !b.Linear {
 		c.fail("the head reads the output of the target's layer %d, want layers before its last, %d (%s, %s)", slices.Max(b.Taps)-1, n-1, outputs, all)
 	}
 }

@@ -10,6 +10,8 @@ import (
 // DFlash's (z-lab) for those of DFlash and JetSpec, its successor's for DFlash 2, SpecForge's for the rest.
 func (b *Block) class() string {
 	switch {
+	case b.Linear:
+		return linearClass
 	case b.Shift:
 		return "Qwen3DSparkModel"
 	case b.Group > 0 || b.SelectorRank > 0:
@@ -33,18 +35,19 @@ func (s *Spec) SetBlock(config map[string]any) error {
 		ids[i] = tap - 1
 	}
 	in, class := config, b.class()
-	if class != "Qwen3DSparkModel" {
+	if b.Linear {
+		config["linear_rows"] = true
+	} else if class != "Qwen3DSparkModel" {
 		in = map[string]any{}
 		config["dflash_config"] = in
 	}
 	config["architectures"], config["model_type"] = []string{class}, "qwen3"
 	config["block_size"], config["attention_bias"] = b.Size, false
 	in["mask_token_id"], in["target_layer_ids"] = b.Mask, ids
-	if err := s.setWindows(config); err != nil {
-		return err
-	}
-	if err := s.setCausal(config, in); err != nil {
-		return err
+	if !b.Linear {
+		if err := errors.Join(s.setWindows(config), s.setCausal(config, in)); err != nil {
+			return err
+		}
 	}
 	if class == "DSparkDraftModel" {
 		in["sample_from_anchor"] = false

@@ -82,6 +82,8 @@ const (
 	SelectorHidden Role = "selector's projection of hidden states"
 	SelectorBefore Role = "selector's embedding of the token before"
 	SelectorAfter  Role = "selector's embedding of a candidate"
+
+	RowMap Role = "map to a row of a block" // of a linear block drafter: one for each row
 )
 
 // A Size is a length that is derived from a Spec.
@@ -158,6 +160,7 @@ const (
 	ifConfidence
 	ifSelector
 	ifOwnLMHead // Block.OwnLMHead
+	ifLinear    // Block.Linear
 )
 
 // A Term is one line of a family's inventory: a tensor of the model, or one tensor per
@@ -180,7 +183,7 @@ type Term struct {
 	Only       Flag // if not No: the model has the tensor only if this is true
 	From       int  // first layer that has the tensor
 	Until      int  // first layer after those that have it; 0: all have
-	PerTap     bool // %d is the index of a tap, of which there is one tensor each
+	PerTap     bool // %d is the index of a tap of an EAGLE-3 head or a row of a block, of which there is one tensor each
 	PerExpert  bool // the name has a second %d, for the expert's index
 	In         Kind // kind of layers that have the tensor
 	Bare       bool // Name is the whole name: ".weight" does not follow
@@ -368,6 +371,8 @@ func (s *Spec) holds(f Flag) bool {
 		return s.Block.SelectorRank > 0
 	case ifOwnLMHead:
 		return s.Block.OwnLMHead
+	case ifLinear:
+		return s.Block.Linear
 	}
 	return false
 }
@@ -418,7 +423,11 @@ func (s *Spec) Tensors() []Tensor {
 			break
 		}
 		if t := &s.Terms[i]; t.PerTap {
-			for tap := range s.Eagle3.Count() {
+			n := s.Eagle3.Count()
+			if s.Block.On {
+				n = s.Block.Size
+			}
+			for tap := range n {
 				add(t, tap)
 			}
 		} else {
