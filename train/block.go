@@ -39,6 +39,10 @@ func (h *headTask) checkBlock(plan loss.Plan) error {
 		return fmt.Errorf("temp=%v is for heads without a Markov head, a selector or a confidence head: want 1", plan.Temp)
 	case b.Confidence && !plan.Tail && !plan.Exact && h.meta.Labels != data.Full:
 		return errors.New("a confidence head learns from all of the target's probability: want labels=tail or full")
+	case b.Linear && plan.Levels < b.Size:
+		return fmt.Errorf("it teaches %d rows of a linear block, whose %d share no weights: want size=%[1]d, or trees as deep", plan.Levels, b.Size)
+	case plan.Path && b.Linear:
+		return errors.New("path=on is for heads with layers, whose rows see those above them")
 	case plan.Path && b.Markov != "":
 		return errors.New("path=on is for heads without a Markov head, which knows the token before already")
 	case plan.Path && b.Group > 0:

@@ -24,6 +24,8 @@ var tinyBlocks = []struct{ network, loss, second string }{
 	{"block:size=3,taps=0+1,shift=on,markov=gated,rank=6,confidence=on", "talf", "tv"},
 	{"block:size=4,taps=1+0,markov=vanilla,rank=5", "dpace", "lk"},
 	{"block:size=4,taps=0,conv=4,selector=6,top=5", "dflash", "talf"},
+	{"block:size=3,linear=on,markov=vanilla,rank=6", "dflash:labels=tail,gamma=0", "talf"},
+	{"block:size=3,linear=on,taps=0+2,markov=gated,rank=5,confidence=on", "dspark", "eal"},
 }
 
 // Every kind of block head is trained along the text and over trees, by all of its losses: a run that was
@@ -94,6 +96,11 @@ func TestWhatDoesNotFitABlockHeadIsRefused(t *testing.T) {
 		{"block:size=4,taps=0,causal=on,conv=4", "talf:path=on", "path=on is for heads without convolutions"},
 		{"block:size=4,taps=0,mask=40", "dflash", "mask_token_id is 40"},
 		{"block:size=4,taps=0,top=5", "dflash", "top is of a selector"},
+		{"block:size=4,linear=on,causal=on", "dflash", "linear is of rows that predict the token after"},
+		{"block:size=4,linear=on,shift=off", "dflash", "want no shift=off"},
+		{"block:size=4,linear=on,taps=3", "dflash", "the input of the target's layer 3, want at most 2"},
+		{"block:size=4,linear=on", "talf:levels=2", "it teaches 2 rows of a linear block, whose 4 share no weights: want size=2, or trees as deep"},
+		{"block:size=2,linear=on", "talf:path=on", "path=on is for heads with layers"},
 		{"block:size=4,taps=0,confidence=on", "dflash:labels=ignore", "learns from all of the target's probability"},
 		{"block:size=4,taps=0,confidence=on", "dflash:labels=full,temp=2", "a confidence head: want 1"},
 	} {
@@ -108,6 +115,17 @@ func TestWhatDoesNotFitABlockHeadIsRefused(t *testing.T) {
 	cfg.Network, cfg.Loss, cfg.FCBias = "block:size=4,taps=0", "dflash", true
 	if _, err := Head(context.Background(), cfg, HeadJob{Target: target, Data: mix.Only(set), Out: t.TempDir()}); err == nil || !strings.Contains(err.Error(), "fc has no bias") {
 		t.Errorf("with a bias: %v", err)
+	}
+	// A start as linear prediction needs rows of maps, and what the target's LM head reads.
+	for network, want := range map[string]string{
+		"block:size=4,taps=0":           "a block head with layers predicts no hidden states",
+		"block:size=4,linear=on,taps=1": "the linear start reads the target's last state, behind layer 2, under an RMS norm: the taps end with 1",
+	} {
+		cfg.Network, cfg.Loss, cfg.FCBias = network, "dflash", false
+		_, err := Head(t.Context(), cfg, HeadJob{Target: target, Data: mix.Only(set), Out: t.TempDir(), Linear: true})
+		if err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s from a linear start: %v, want %q", network, err, want)
+		}
 	}
 }
 

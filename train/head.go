@@ -399,7 +399,7 @@ func (h *headTask) split(p data.Part) data.Split { return data.Split{Part: p, Fr
 
 func (h *headTask) initWeights(ctx context.Context) error {
 	if h.taps != nil {
-		return h.initTapped()
+		return h.initTapped(ctx)
 	}
 	if h.job.Init == "" {
 		h.params.Init(h.cfg.Seed)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 
 	"gonum.org/v1/gonum/blas"
 	"gonum.org/v1/gonum/blas/blas64"
@@ -11,6 +12,7 @@ import (
 
 	"talf/compute"
 	"talf/data"
+	"talf/model/arch"
 	"talf/train/internal/gg"
 	"talf/train/mix"
 )
@@ -23,106 +25,300 @@ const (
 	linearRidge = 0.01
 )
 
-// initLinear makes the head the linear map that best predicts, over the text to learn, the target's next hidden state f_{i+1}
-// from what the head reads, f_i and the embedding of x_{i+1}: fc solves the normal equations of this ridge regression, and
-// the layers add nothing yet.
+// initLinear makes the head the linear map that best predicts, over the text to learn, what the target computes next from
+// what the head reads, f_i and the embedding of x_{i+1}, by ridge regression. Of an EAGLE head, fc then gives f_{i+1}, and the
+// layers add nothing yet; row k of a linear block head gives f_{i+1+k}.
 func (h *headTask) initLinear(ctx context.Context) error {
-	sums, err := h.moments(ctx)
+	ahead, read := 1, func(f []float32) []float32 { return f }
+	var norm []float32
+	if b := &h.spec.Block; b.On {
+		target := h.job.Target.Spec()
+		if last := b.Taps[len(b.Taps)-1]; last != target.Layers || target.LayerNorm || target.NormOffset {
+			return fmt.Errorf("the linear start reads the target's last state, behind layer %d, under an RMS norm: the taps end with %d", target.Layers, last)
+		}
+		var err error
+		if norm, err = h.finalNorm(); err != nil {
+			return err
+		}
+		ahead, read = b.Size, func(f []float32) []float32 { return lastNormed(f, h.spec, norm) }
+	}
+	sums, err := h.moments(ctx, ahead, read)
 	if err != nil {
 		return err
 	}
-	solved := make(chan *mat.Dense, 1)
-	go func() { solved <- ridge(sums, h.spec.Hidden) }() // takes seconds, in which nothing can stop it
+	solved := make(chan *linearHead, 1)
+	go func() { solved <- sums.solve(h.spec.Block.Rank) }() // takes seconds, in which nothing can stop it
 	select {
 	case <-ctx.Done():
 		return ctx.Err()
-	case fc := <-solved:
-		if fc == nil {
+	case best := <-solved:
+		switch {
+		case best == nil:
 			return errors.New("no linear head fits the data: want hidden states that are finite, and not all alike")
+		case norm == nil:
+			h.params.Linear(func(out, in int) float32 { return float32(best.rows[0].At(in, out)) })
+			return nil
 		}
-		h.params.Linear(func(out, in int) float32 { return float32(fc.At(in, out)) })
-		return nil
+		h.params.LinearRows(norm, func(row, out, in int) float32 { return float32(best.rows[row].At(in, out)) })
+		if best.in == nil {
+			return nil
+		}
+		return h.linearMarkov(best.in, best.out)
 	}
 }
 
-// moments returns Σ z·[z, f_{i+1}]ᵀ over the text, [2·Hidden][3·Hidden], for z = [embedding of x_{i+1}, f_i].
-func (h *headTask) moments(ctx context.Context) ([]float64, error) {
+// linearMarkov sets a Markov head that adds m·in·outᵀ, [Hidden][rank] both, to the hidden state before the LM head.
+func (h *headTask) linearMarkov(in, out *mat.Dense) error {
+	embed, err := h.job.Target.HostEmbed()
+	if err != nil {
+		return err
+	}
+	lm, err := h.hostLMHead()
+	if err != nil {
+		return err
+	}
+	times := func(rows []float32, m *mat.Dense) []float32 {
+		w, rank := m.Dims()
+		y := make([]float32, 0, len(rows)/w*rank)
+		for ; len(rows) > 0; rows = rows[w:] {
+			for j := range rank {
+				var sum float64
+				for i, x := range rows[:w] {
+					sum += float64(x) * m.At(i, j)
+				}
+				y = append(y, float32(sum))
+			}
+		}
+		return y
+	}
+	h.params.SetMarkov(times(embed, in), times(lm, out))
+	return nil
+}
+
+// lastNormed returns the last taps of features under a norm: what the target's LM head reads.
+func lastNormed(f []float32, spec *arch.Spec, norm []float32) []float32 {
+	w, all := spec.Hidden, spec.FeatureSize()
+	out := make([]float32, 0, len(f)/all*w)
+	for ; len(f) > 0; f = f[all:] {
+		var sum float64
+		x := f[all-w : all]
+		for _, v := range x {
+			sum += float64(v) * float64(v)
+		}
+		scale := float32(1 / math.Sqrt(sum/float64(w)+float64(spec.NormEps)))
+		for i, v := range x {
+			out = append(out, v*scale*norm[i])
+		}
+	}
+	return out
+}
+
+// A gram sums products of rows: of their first in elements with all of them.
+type gram struct {
+	h          *headTask
+	in, cols   int
+	sums       []float64 // [in][cols]
+	rows, part *gg.Tensor
+	n          int // rows that are not summed yet
+}
+
+func (h *headTask) newGram(in, cols int) (*gram, error) {
+	g := &gram{h: h, in: in, cols: cols, sums: make([]float64, in*cols)}
+	var err error
+	if g.rows, err = gg.NewTensor(h.queue, "rows of the regression", make([]float32, h.cfg.Rows*cols), h.cfg.Rows, cols); err != nil {
+		return nil, err
+	}
+	g.part, err = gg.NewTensor(h.queue, "their products", make([]float32, len(g.sums)), in, cols)
+	return g, err
+}
+
+// add appends a row, which parts make side by side.
+func (g *gram) add(ctx context.Context, parts ...[]float32) error {
+	row := g.rows.Data[g.n*g.cols:][:g.cols]
+	for _, p := range parts {
+		row = row[copy(row, p):]
+	}
+	if g.n++; g.n < g.h.cfg.Rows {
+		return nil
+	}
+	return g.flush(ctx)
+}
+
+// flush sums the rows that are there.
+func (g *gram) flush(ctx context.Context) error {
+	if g.n == 0 {
+		return nil
+	}
+	g.rows.Push()
+	z := compute.Mat{Buf: g.rows.Buf, Rows: g.in, Cols: g.n, Stride: g.cols, T: true}
+	g.h.ops.Gemm(compute.Mat{Buf: g.part.Buf, Rows: g.in, Cols: g.cols, Stride: g.cols}, z, compute.Mat{Buf: g.rows.Buf, Rows: g.n, Cols: g.cols, Stride: g.cols}, 0)
+	g.part.Pull()
+	if err := g.h.queue.Sync(ctx); err != nil {
+		return err
+	}
+	for i, x := range g.part.Data {
+		g.sums[i] += float64(x)
+	}
+	g.n = 0
+	return ctx.Err()
+}
+
+// A regression is the sums of what predicts the target's next states. With z = [embedding of x_{i+1}, f_i], y_k = f_{i+1+k} and
+// m_k the embedding of x_{i+1+k}, they are Σ z·[z, y_0 …, m_1 …]ᵀ, and Σ m_k·[m_k, y_k]ᵀ over k > 0.
+type regression struct {
+	w, ahead int
+	by, pair *gram // pair is nil without a Markov head
+}
+
+// moments sums over the text; read makes f of the features of a text.
+func (h *headTask) moments(ctx context.Context, ahead int, read func(features []float32) []float32) (*regression, error) {
 	w := h.spec.Hidden
-	sums := make([]float64, 2*w*3*w)
-	rows, err := gg.NewTensor(h.queue, "rows of the regression", make([]float32, h.cfg.Rows*3*w), h.cfg.Rows, 3*w)
-	if err != nil {
-		return nil, err
-	}
-	part, err := gg.NewTensor(h.queue, "their products", make([]float32, len(sums)), 2*w, 3*w)
-	if err != nil {
-		return nil, err
-	}
-	n := 0
-	add := func() error {
-		rows.Push()
-		z := compute.Mat{Buf: rows.Buf, Rows: 2 * w, Cols: n, Stride: 3 * w, T: true}
-		h.ops.Gemm(compute.Mat{Buf: part.Buf, Rows: 2 * w, Cols: 3 * w, Stride: 3 * w}, z, compute.Mat{Buf: rows.Buf, Rows: n, Cols: 3 * w, Stride: 3 * w}, 0)
-		part.Pull()
-		if err := h.queue.Sync(ctx); err != nil {
-			return err
+	s, cols := &regression{w: w, ahead: ahead}, (2+ahead)*w
+	var err error
+	if h.spec.Block.Markov == arch.VanillaMarkov && ahead > 1 {
+		cols += (ahead - 1) * w
+		if s.pair, err = h.newGram(w, 2*w); err != nil {
+			return nil, err
 		}
-		for i, x := range part.Data {
-			sums[i] += float64(x)
-		}
-		n = 0
-		return ctx.Err()
+	}
+	if s.by, err = h.newGram(2*w, cols); err != nil {
+		return nil, err
 	}
 	r, err := mix.NewReader(h.job.Data, h.cfg.Seed, h.split(data.Train), h.limit, 0)
 	if err != nil {
 		return nil, err
 	}
 	for left := min(linearPositions, h.job.Data.Tokens()); left > 0; {
-		s, err := r.Next()
+		rec, err := r.Next()
 		if err != nil {
 			return nil, err
 		}
-		left -= int64(len(s.Tokens))
-		f, err := h.features(ctx, s.Record, false)
+		left -= int64(len(rec.Tokens))
+		f, err := h.features(ctx, rec.Record, false)
 		if err != nil {
-			return nil, fmt.Errorf("%s: %w", s.Place, err)
+			return nil, fmt.Errorf("%s: %w", rec.Place, err)
 		}
-		e, err := gg.Lookup(ctx, h.queue, h.table, s.Tokens)
+		e, err := gg.Lookup(ctx, h.queue, h.table, rec.Tokens)
 		if err != nil {
 			return nil, err
 		}
-		for i := range len(s.Tokens) - 1 {
-			row := rows.Data[n*3*w:][:3*w]
-			copy(row[:w], e[(i+1)*w:])
-			copy(row[w:], f[i*w:(i+2)*w])
-			if n++; n == h.cfg.Rows {
-				if err := add(); err != nil {
+		f = read(f)
+		for i := range len(rec.Tokens) - ahead {
+			parts := [][]float32{e[(i+1)*w:][:w], f[i*w : (i+1+ahead)*w]}
+			if s.pair != nil {
+				parts = append(parts, e[(i+2)*w:(i+1+ahead)*w])
+			}
+			if err := s.by.add(ctx, parts...); err != nil {
+				return nil, err
+			}
+			for k := 1; k < ahead && s.pair != nil; k++ {
+				if err := s.pair.add(ctx, e[(i+1+k)*w:][:w], f[(i+1+k)*w:][:w]); err != nil {
 					return nil, err
 				}
 			}
 		}
 	}
-	if n == 0 {
-		return sums, nil
+	if s.pair != nil {
+		if err := s.pair.flush(ctx); err != nil {
+			return nil, err
+		}
 	}
-	return sums, add()
+	return s, s.by.flush(ctx)
 }
 
-// ridge returns the map [2·w][w] that predicts best, given the sums of moments; nil if there is none.
-func ridge(sums []float64, w int) *mat.Dense {
-	for i := range 2 * w {
-		d := &sums[i*3*w+i]
+// A linearHead predicts y_k = z·rows[k], [2·w][w], and with a Markov head + m_k·in·outᵀ, both [w][rank].
+type linearHead struct {
+	rows    []*mat.Dense
+	in, out *mat.Dense
+}
+
+// solve returns the head that predicts best with a Markov head of so many elements; nil if there is none. Of the latter,
+// what z predicts of m_k is taken away first (Frisch and Waugh), and what its elements can hold is that which predicts most.
+func (s *regression) solve(rank int) *linearHead {
+	w, cols := s.w, s.by.cols
+	all := ridge(s.by.sums, 2*w, cols)
+	if all == nil {
+		return nil
+	}
+	part := func(m mat.Matrix, k int) mat.Matrix { // columns of the k-th of what is predicted
+		rows, _ := m.Dims()
+		return m.(*mat.Dense).Slice(0, rows, k*w, (k+1)*w)
+	}
+	h := &linearHead{}
+	for k := range s.ahead {
+		h.rows = append(h.rows, mat.DenseCopyOf(part(all, k)))
+	}
+	if s.pair == nil {
+		return h
+	}
+	products := mat.NewDense(2*w, cols, s.by.sums).Slice(0, 2*w, 2*w, cols).(*mat.Dense)
+	for k := 1; k < s.ahead; k++ {
+		var zm, less mat.Dense
+		zm.CloneFrom(part(products, s.ahead+k-1).T())
+		for j, of := range []int{s.ahead + k - 1, k} {
+			less.Mul(&zm, part(all, of))
+			for r := range w {
+				for c := range w {
+					s.pair.sums[r*2*w+j*w+c] -= less.At(r, c)
+				}
+			}
+		}
+	}
+	power := mat.NewSymDense(w, nil)
+	for r := range w {
+		for c := r; c < w; c++ {
+			power.SetSym(r, c, s.pair.sums[r*2*w+c])
+		}
+		power.SetSym(r, r, power.At(r, r)*(1+linearRidge))
+	}
+	markov := ridge(s.pair.sums, w, 2*w)
+	var chol mat.Cholesky
+	if markov == nil || !chol.Factorize(power) {
+		return nil
+	}
+	var root mat.TriDense
+	chol.UTo(&root)
+	var told mat.Dense
+	told.Mul(&root, markov)
+	var svd mat.SVD
+	if !svd.Factorize(&told, mat.SVDThin) {
+		return nil
+	}
+	var v mat.Dense
+	svd.VTo(&v)
+	h.in, h.out = &mat.Dense{}, mat.DenseCopyOf(v.Slice(0, w, 0, min(rank, w)))
+	h.in.Mul(markov, h.out)
+	var kept mat.Dense
+	kept.Mul(h.in, h.out.T())
+	for r := range w { // m_0 is a part of z
+		for c := range w {
+			h.rows[0].Set(r, c, h.rows[0].At(r, c)-kept.At(r, c))
+		}
+	}
+	for k := 1; k < s.ahead; k++ {
+		var less mat.Dense
+		less.Mul(part(all, s.ahead+k-1), &kept)
+		h.rows[k].Sub(h.rows[k], &less)
+	}
+	return h
+}
+
+// ridge returns the map [in][cols−in] that predicts best, given sums [in][cols], whose power it overstates; nil if there is none.
+func ridge(sums []float64, in, cols int) *mat.Dense {
+	for i := range in {
+		d := &sums[i*cols+i]
 		if *d *= 1 + linearRidge; *d == 0 {
 			*d = 1 // of an input that is always zero any weight is as good as none
 		}
 	}
 	var power mat.SymDense
-	power.SetRawSymmetric(blas64.Symmetric{N: 2 * w, Stride: 3 * w, Data: sums, Uplo: blas.Upper})
+	power.SetRawSymmetric(blas64.Symmetric{N: in, Stride: cols, Data: sums, Uplo: blas.Upper})
 	var chol mat.Cholesky
 	if !chol.Factorize(&power) {
 		return nil
 	}
 	var fc mat.Dense
-	if err := chol.SolveTo(&fc, mat.NewDense(2*w, 3*w, sums).Slice(0, 2*w, 2*w, 3*w)); err != nil {
+	if err := chol.SolveTo(&fc, mat.NewDense(in, cols, sums).Slice(0, in, in, cols)); err != nil {
 		return nil // it is too near to having none
 	}
 	return &fc

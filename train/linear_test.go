@@ -5,30 +5,57 @@ import (
 	"errors"
 	"io"
 	"math"
+	"math/rand/v2"
 	"slices"
 	"strings"
 	"testing"
 
 	"talf/data"
 	"talf/train/mix"
-	"talf/train/net"
 )
 
-// A linear start solves the normal equations of its regression, (Σ z·zᵀ + λ·diag)·fcᵀ = Σ z·fᵀ, over the text to learn;
-// what its layers add is zero, on every level of a tree, and it learns from there.
+// A linear start solves the normal equations of its regression, (Σ z·zᵀ + λ·diag)·mapᵀ = Σ z·fᵀ, over the text to learn,
+// for each row of a linear block; what an EAGLE head's layers add is zero, on every level of a tree, and it learns from there.
 func TestALinearStartPredictsBest(t *testing.T) {
 	target := tinyTarget(t, device(t, 2))
-	set := tinyData(t, target, 40, data.BF16)
-	cfg := tinyConfig()
-	cfg.Loss, cfg.Layers, cfg.Held = "hass:top=3", 2, 0
-	h, _ := entered(t, cfg, HeadJob{Target: target, Data: mix.Only(set), Out: t.TempDir(), Linear: true})
-	w := target.Spec().Hidden
-	embed, err := target.HostEmbed()
+	for _, c := range []struct {
+		network, loss string
+		features      data.FeatureMode
+		maps          []string
+		zero          []string
+	}{
+		{"eagle", "hass:top=3", data.BF16, []string{"fc.weight"}, []string{"layers.0.self_attn.o_proj.weight", "layers.1.mlp.down_proj.weight"}},
+		{"block:size=3,linear=on,taps=0+2", "dflash", data.None, []string{"rows.0.weight", "rows.1.weight", "rows.2.weight"}, nil},
+	} {
+		set := tinyData(t, target, 40, c.features)
+		cfg := tinyConfig()
+		cfg.Network, cfg.Loss, cfg.Layers, cfg.Held = c.network, c.loss, 2, 0
+		h, _ := entered(t, cfg, HeadJob{Target: target, Data: mix.Only(set), Out: t.TempDir(), Linear: true})
+		weights := map[string][]float32{}
+		for _, a := range h.params.Export(nil) {
+			weights[a.Name] = a.Data
+		}
+		for row, name := range c.maps {
+			if worst := ridgeSlope(t, h, set, row, len(c.maps), weights[name]); worst > 1e-5 {
+				t.Errorf("%s: the derivative of the ridge regression is %g of the largest product, want 0", name, worst)
+			}
+		}
+		for _, name := range c.zero {
+			if slices.ContainsFunc(weights[name], func(v float32) bool { return v != 0 }) || weights[name] == nil {
+				t.Errorf("%s is not 0", name)
+			}
+		}
+	}
+}
+
+// ridgeSlope returns the largest derivative of the ridge regression by the map [Hidden][2·Hidden] of a row, over the largest
+// product of what it reads and what it is to give.
+func ridgeSlope(t *testing.T, h *headTask, set *data.Set, row, rows int, weights []float32) float64 {
+	w := h.spec.Hidden
+	embed, err := h.job.Target.HostEmbed()
 	if err != nil {
 		t.Fatal(err)
 	}
-	arrays := h.params.Export(nil)
-	weights := arrays[slices.IndexFunc(arrays, func(a net.Array) bool { return a.Name == "fc.weight" })].Data
 	gradient, cross, power := make([]float64, w*2*w), make([]float64, w*2*w), make([]float64, 2*w)
 	r, err := set.Sequential(data.Split{Part: data.All})
 	if err != nil {
@@ -41,9 +68,18 @@ func TestALinearStartPredictsBest(t *testing.T) {
 		} else if err != nil {
 			t.Fatal(err)
 		}
-		f := make([]float32, len(rec.Tokens)*w)
-		data.DecodeBF16(f, rec.Features)
-		for i := range len(rec.Tokens) - 1 {
+		f, err := h.features(t.Context(), rec, false)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if h.spec.Block.On { // the last tap under the target's final norm
+			norm, err := h.finalNorm()
+			if err != nil {
+				t.Fatal(err)
+			}
+			f = lastNormed(f, h.spec, norm)
+		}
+		for i := range len(rec.Tokens) - rows {
 			z := append(append([]float32(nil), embed[int(rec.Tokens[i+1])*w:][:w]...), f[i*w:(i+1)*w]...)
 			for j, x := range z {
 				power[j] += float64(x) * float64(x)
@@ -53,7 +89,7 @@ func TestALinearStartPredictsBest(t *testing.T) {
 				for j, x := range z {
 					got += float64(weights[o*2*w+j]) * float64(x)
 				}
-				want := float64(f[(i+1)*w+o])
+				want := float64(f[(i+1+row)*w+o])
 				for j, x := range z {
 					gradient[o*2*w+j] += (got - want) * float64(x)
 					cross[o*2*w+j] += want * float64(x)
@@ -66,18 +102,102 @@ func TestALinearStartPredictsBest(t *testing.T) {
 		gradient[i] += linearRidge * power[i%(2*w)] * float64(weights[i])
 		largest, worst = max(largest, math.Abs(cross[i])), max(worst, math.Abs(gradient[i]))
 	}
-	if worst > 1e-5*largest {
-		t.Errorf("the derivative of the ridge regression is %g where products are up to %g, want 0", worst, largest)
-	}
-	for _, x := range arrays {
-		if x.Name != "layers.0.self_attn.o_proj.weight" && x.Name != "layers.1.mlp.down_proj.weight" {
-			continue
+	return worst / largest
+}
+
+// With a Markov head, rows solve their regressions of what it leaves, and what it adds solves its own of what the rows
+// leave: nothing that either could say is left if its rank allows all. A smaller one keeps what predicts most.
+func TestALinearStartWithAMarkovHeadPredictsBest(t *testing.T) {
+	const w, ahead, n = 3, 3, 400
+	r := rand.New(rand.NewPCG(3, 4))
+	draw := func() (x [w]float64) {
+		for i := range x {
+			x[i] = r.NormFloat64()
 		}
-		for _, v := range x.Data {
-			if v != 0 {
-				t.Fatalf("%s has %v, want 0", x.Name, v)
+		return x
+	}
+	type sample struct {
+		z    [2 * w]float64
+		m, y [ahead][w]float64
+	}
+	var all []sample
+	for range n {
+		var s sample
+		f := draw()
+		copy(s.z[w:], f[:])
+		for k := range ahead {
+			s.m[k] = draw()
+			for i := range w {
+				s.m[k][i] += 0.5 * f[i]
+				s.y[k][i] = f[(i+k)%w] + []float64{2, 1, 0.2}[i]*s.m[k][(i+1)%w] + 0.3*r.NormFloat64()
 			}
 		}
+		copy(s.z[:w], s.m[0][:])
+		all = append(all, s)
+	}
+	left := func(rank int) (left float64) {
+		cols := (2 + 2*ahead - 1) * w
+		s := &regression{w: w, ahead: ahead, by: &gram{in: 2 * w, cols: cols, sums: make([]float64, 2*w*cols)}, pair: &gram{in: w, cols: 2 * w, sums: make([]float64, w*2*w)}}
+		sum := func(g *gram, row []float64) {
+			for i := range g.in {
+				for j, x := range row {
+					g.sums[i*g.cols+j] += row[i] * x
+				}
+			}
+		}
+		for i := range all {
+			x := &all[i]
+			row := slices.Concat(x.z[:], x.y[0][:], x.y[1][:], x.y[2][:], x.m[1][:], x.m[2][:])
+			sum(s.by, row)
+			for k := 1; k < ahead; k++ {
+				sum(s.pair, slices.Concat(x.m[k][:], x.y[k][:]))
+			}
+		}
+		h := s.solve(rank)
+		if h == nil {
+			t.Fatal("no solution")
+		}
+		if _, got := h.in.Dims(); got != rank {
+			t.Fatalf("rank %d, want %d", got, rank)
+		}
+		var byZ [ahead][2 * w][w]float64
+		var byM [w][w]float64
+		for i := range all {
+			x := &all[i]
+			for k := range ahead {
+				for o := range w {
+					d := x.y[k][o]
+					for j := range 2 * w {
+						d -= x.z[j] * h.rows[k].At(j, o)
+					}
+					for j := range w {
+						for e := range rank {
+							d -= x.m[k][j] * h.in.At(j, e) * h.out.At(o, e)
+						}
+					}
+					left += d * d / n
+					for j := range 2 * w {
+						byZ[k][j][o] += d * x.z[j] / n
+					}
+					for j := range w {
+						byM[j][o] += d * x.m[k][j] / n * float64(min(k, 1))
+					}
+				}
+			}
+		}
+		for k := range ahead {
+			for j := range 2 * w {
+				for o := range w {
+					if x := byZ[k][j][o]; math.Abs(x) > 0.05 || rank == w && math.Abs(byM[j%w][o]) > 0.05 {
+						t.Errorf("rank %d, row %d: what is left goes with z[%d] by %g, with m by %g, want about 0", rank, k, j, x, byM[j%w][o])
+					}
+				}
+			}
+		}
+		return left
+	}
+	if three, two, one := left(3), left(2), left(1); !(three < two && two < one) || three > 1.1*0.09*w*ahead {
+		t.Errorf("left: %g, %g, %g by rank 3, 2 and 1", three, two, one)
 	}
 }
 
@@ -111,10 +231,10 @@ func TestALinearStartExcludesAnotherHead(t *testing.T) {
 // Of an input that is always zero the weight is zero, and of states that are not finite there is no linear start.
 func TestRegressionsWithoutASolution(t *testing.T) {
 	sums := []float64{4, 0, 2, 0, 0, 0} // w = 1: Σ z·[z, f'] for z = [2, 0] and f' = 1
-	if fc := ridge(sums, 1); fc == nil || math.Abs(fc.At(0, 0)-2/4.04) > 1e-12 || fc.At(1, 0) != 0 {
+	if fc := ridge(sums, 2, 3); fc == nil || math.Abs(fc.At(0, 0)-2/4.04) > 1e-12 || fc.At(1, 0) != 0 {
 		t.Errorf("%v, want 2/4.04 and 0", fc)
 	}
-	if fc := ridge([]float64{math.NaN(), 0, 2, 0, 1, 0}, 1); fc != nil {
+	if fc := ridge([]float64{math.NaN(), 0, 2, 0, 1, 0}, 2, 3); fc != nil {
 		t.Errorf("%v of what is not a number", fc)
 	}
 }

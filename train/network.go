@@ -160,8 +160,8 @@ func (h *headTask) writable() error {
 // checkNetwork refuses losses and options that only heads with the target's own features have.
 func (h *headTask) checkNetwork(plan loss.Plan) error {
 	switch {
-	case h.spec.Block.On && h.job.Linear:
-		return errors.New("a block head predicts no hidden states, and cannot start as a linear prediction of them")
+	case h.spec.Block.On && h.job.Linear && !h.spec.Block.Linear:
+		return errors.New("a block head with layers predicts no hidden states, and cannot start as a linear prediction of them: want linear=on")
 	case h.spec.Block.On:
 		return h.checkBlock(plan)
 	case h.taps == nil:
@@ -177,7 +177,7 @@ func (h *headTask) checkNetwork(plan loss.Plan) error {
 
 // initTapped sets the weights of a new EAGLE-3 or block head: random ones, with the target's LM head (the
 // rows of the draft vocabulary) and final norm where the sizes fit, or those of the initial head.
-func (h *headTask) initTapped() error {
+func (h *headTask) initTapped(ctx context.Context) error {
 	if h.init != nil {
 		_, err := openTapped(h.job.Init, func(d *checkpoints.Draft) error {
 			if err := h.checkInit(d.Dir, func() (identity.Tie, error) { return d.Target, nil }); err != nil {
@@ -191,9 +191,12 @@ func (h *headTask) initTapped() error {
 		return nil
 	}
 	h.params.Init(h.cfg.Seed)
+	if h.job.Linear {
+		return h.initLinear(ctx)
+	}
 	s := h.job.Target.Spec()
 	own := h.params.OwnLMHead() != nil
-	if s.LayerNorm || !own && !h.spec.Block.On {
+	if s.LayerNorm || !own && !h.spec.Block.On || h.spec.Block.Linear {
 		return nil
 	}
 	var rows []float32 // a block head has the target's LM head, which is given normed states
@@ -203,16 +206,21 @@ func (h *headTask) initTapped() error {
 			return err
 		}
 	}
-	norm, err := h.job.Target.Tensors().Get(s.Weight(arch.FinalNorm, 0))
+	norm, err := h.finalNorm()
 	if err != nil {
 		return err
 	}
-	w, err := norm.Float32s()
-	if err != nil {
-		return err
-	}
-	h.params.SetOutput(rows, w)
+	h.params.SetOutput(rows, norm)
 	return nil
+}
+
+// finalNorm returns the weights of the target's final norm.
+func (h *headTask) finalNorm() ([]float32, error) {
+	norm, err := h.job.Target.Tensors().Get(h.job.Target.Spec().Weight(arch.FinalNorm, 0))
+	if err != nil {
+		return nil, err
+	}
+	return norm.Float32s()
 }
 
 // ownEmbed returns the embedding that the head is fed with: an initial head's own, or the target's.

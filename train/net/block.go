@@ -23,6 +23,8 @@ func blockRole(t *arch.Tensor, s *arch.Spec) bool {
 	switch t.Role {
 	case arch.FC, arch.FuseNorm:
 		return s.Block.On
+	case arch.RowMap:
+		return true
 	case arch.MarkovIn, arch.MarkovGate, arch.MarkovOut, arch.Confidence,
 		arch.AttnConv, arch.AttnConvBase, arch.FFNConv, arch.FFNConvBase,
 		arch.SelectorHidden, arch.SelectorBefore, arch.SelectorAfter:
@@ -63,9 +65,10 @@ type Block struct {
 	pos  []int32   // [context] rotary positions
 	rows []*Level  // of the blocks, for each kind of layer
 	kind []int     // [layers] its kind
-	read [][]int32 // [level][rows]: the row of rows that the level's row reads
+	read [][]int32 // [level][rows]: the row of rows that the level's row reads; of a linear head, the anchor
 	node [][]int32 // [level][rows]: with path, the row that has the node's token
 	text []int32   // [rows of blocks] the first row of its text
+	last []int32   // [anchors] of a linear head: the row of Context before the anchor
 }
 
 // newBlock adds a block head to g, as NewHead does.
@@ -80,8 +83,12 @@ func newBlock(h *Head, g *gg.Graph, of map[*gg.Tensor]*gg.Node, embed *gg.Tensor
 	taps := g.Input("taps", b.Context, s.FeatureSize())
 	h.Features = []*gg.Node{taps}
 	c := g.Norm(g.Linear(taps, weight(arch.FC), nil), weight(arch.FuseNorm), s.NormEps)
-	b.kinds(sh)
-	x := g.Embed(g.Frozen(embed), &b.rows[0].IDs, b.rows[0].Rows)
+	table := g.Frozen(embed)
+	var x, z *gg.Node // z is what the rows of a linear head read
+	if !s.Block.Linear {
+		b.kinds(sh)
+		x = g.Embed(table, &b.rows[0].IDs, b.rows[0].Rows)
+	}
 	for i, w := range p.layers {
 		k := g.Norm(g.Linear(c, of[w.k], nil), of[w.kNorm], s.NormEps)
 		layer := builder{g: g, p: p, of: of, rope: rope, k: []*gg.Node{g.Rope(k, s.HeadDim, rope, &b.pos)}, v: []*gg.Node{g.Linear(c, of[w.v], nil)}}
@@ -91,7 +98,9 @@ func newBlock(h *Head, g *gg.Graph, of map[*gg.Tensor]*gg.Node, embed *gg.Tensor
 			x = layer.layer(i, x, b.rows[b.kind[i]])
 		}
 	}
-	x = g.Norm(x, of[p.finalNorm], s.NormEps)
+	if !s.Block.Linear {
+		x = g.Norm(x, of[p.finalNorm], s.NormEps)
+	}
 
 	if p.lmHead != nil {
 		h.LMHead = of[p.lmHead]
@@ -99,6 +108,12 @@ func newBlock(h *Head, g *gg.Graph, of map[*gg.Tensor]*gg.Node, embed *gg.Tensor
 	for d := range sh.Levels {
 		l := newLevel(p, sh.Blocks*max(1, min(d, 1)*sh.Branch), d)
 		h.Levels = append(h.Levels, l)
+		if s.Block.Linear {
+			if d == 0 {
+				z = g.Beside(g.Embed(table, &l.IDs, l.Rows), g.Select(c, &b.last, l.Rows))
+			}
+			x = g.Linear(z, of[p.block[place{arch.RowMap, d, false}]], nil)
+		}
 		out := g.Select(x, &b.read[d], l.Rows)
 		l.Out = out
 		var both *gg.Node // [out | e]
@@ -224,7 +239,7 @@ func (b *Block) kinds(sh Shape) {
 }
 
 func (b *Block) reset() {
-	b.Context.N, b.pos, b.text = 0, b.pos[:0], b.text[:0]
+	b.Context.N, b.pos, b.text, b.last = 0, b.pos[:0], b.text[:0], b.last[:0]
 	for _, l := range b.rows {
 		l.Reset()
 	}
@@ -250,7 +265,12 @@ func (b *Block) AddText(n int) (first int) {
 // whose first row is first.
 func (h *Head) AddBlock(id, pos, first int32) (row int32) {
 	b, l := h.Block, h.Levels[0]
-	if row = l.Add(id, pos, 0); b.path {
+	row = l.Add(id, pos, 0)
+	if b.spec.Block.Linear {
+		b.last, b.read[0] = append(b.last, first+pos-1), append(b.read[0], row)
+		return row
+	}
+	if b.path {
 		h.grow(0, -1, id, pos, first)
 		return row
 	}
@@ -276,6 +296,10 @@ func (h *Head) AddBlock(id, pos, first int32) (row int32) {
 func (h *Head) AddNode(level int, parent, id int32) (row int32) {
 	b, l := h.Block, h.Levels[level]
 	if row = l.AddBelow(h.Levels[level-1], parent, id); b == nil {
+		return row
+	}
+	if b.spec.Block.Linear { // whose levels have a map each
+		b.read[level] = append(b.read[level], b.read[level-1][parent])
 		return row
 	}
 	if !b.path {

@@ -15,6 +15,7 @@ func blockParams() []spec.Param {
 		spec.Int("size", 8, 2, 64, "rows of a block"),
 		spec.Text("taps", "", "the layers before which the target's states are read, such as 2+8+13 (left out: those of the data, or DFlash's)"),
 		spec.Choice("shift", "which token a row predicts: the one at its place (off, as DFlash and JetSpec) or the one after it (on, as DSpark)", "off", "on"),
+		spec.Switch("linear", false, "rows are linear maps of the anchor's embedding and the state before it, each with its own, without layers (talf's)"),
 		spec.Switch("causal", false, "a row sees only the rows before it (JetSpec)"),
 		spec.Choice("markov", "what logits take from the token before: none, vanilla (a product of rank) or gated (DSpark)", "none", string(arch.VanillaMarkov), string(arch.GatedMarkov)),
 		spec.Int("rank", 256, 1, 1<<16, "elements of a token's embedding in the Markov head"),
@@ -29,6 +30,12 @@ func blockParams() []spec.Param {
 // readBlock sets b to the values of the parameters.
 func readBlock(b *arch.Block, v spec.Values) (err error) {
 	b.Size, b.Mask, b.Shift = v.Int("size"), int32(v.Int("mask")), v.Text("shift") == "on"
+	if b.Linear = v.On("linear"); b.Linear {
+		if v.Given("shift") && !b.Shift || v.On("causal") || v.Given("mask") || v.Int("conv") > 0 || v.Int("selector") > 0 {
+			return errors.New("linear is of rows that predict the token after the one at their place, without layers and masks: want no shift=off, causal, mask, conv or selector")
+		}
+		b.Shift = true
+	}
 	if v.On("causal") {
 		b.Causal = []bool{true} // of all layers, once their number is known
 	}
@@ -63,11 +70,17 @@ func (n *Network) blockSpec(target *arch.Spec, layers, draftVocab int, fcBias bo
 		return nil, errors.New("network block: its fc has no bias")
 	}
 	b := n.block
+	if b.Linear {
+		b.Mask, layers = 0, 0
+	}
 	if b.Mask < 0 {
 		b.Mask = int32(target.Vocab - 1)
 	}
 	if b.Causal != nil {
 		b.Causal = slices.Repeat(b.Causal, layers)
+	}
+	if b.Taps == nil && b.Linear {
+		b.Taps = []int{target.Layers}
 	}
 	if b.Taps == nil {
 		b.Taps = stored
@@ -87,8 +100,13 @@ func (n *Network) blockSpec(target *arch.Spec, layers, draftVocab int, fcBias bo
 
 // blockNetwork is NetworkOf of a block head.
 func blockNetwork(b *arch.Block, taps string) string {
-	text := fmt.Sprintf("block:size=%d,%s,mask=%d", b.Size, taps, b.Mask)
-	if b.Shift {
+	text := fmt.Sprintf("block:size=%d,%s", b.Size, taps)
+	if b.Linear {
+		text += ",linear=on"
+	} else {
+		text += fmt.Sprintf(",mask=%d", b.Mask)
+	}
+	if b.Shift && !b.Linear {
 		text += ",shift=on"
 	}
 	if b.Causal != nil {

@@ -83,6 +83,9 @@ func (n *Network) Eagle3() bool { return n.eagle3.On }
 // Tapped reports whether it reads the target's states at some layers, as EAGLE-3 and block heads do.
 func (n *Network) Tapped() bool { return n.eagle3.On || n.block.On }
 
+// Linear reports whether a head can start as the best linear prediction of the target's next hidden states.
+func (n *Network) Linear() bool { return !n.Tapped() || n.block.Linear }
+
 // Spec returns the specification of a head of so many layers for a target. stored are the taps of the data,
 // nil if they have none.
 func (n *Network) Spec(target *arch.Spec, layers, draftVocab int, fcBias bool, stored []int) (*arch.Spec, error) {

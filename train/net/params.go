@@ -74,7 +74,7 @@ func New(q compute.Queue, spec *arch.Spec) (*Params, error) {
 	for _, t := range spec.Tensors() {
 		n := func(name string) string { return fmt.Sprintf("layers.%d.%s", t.Layer, name) }
 		var l *layer
-		if t.Layer >= 0 && t.Role != arch.TapNorm {
+		if t.Layer >= 0 && t.Role != arch.TapNorm && t.Role != arch.RowMap {
 			l = &p.layers[t.Layer]
 		}
 		// wide adds the halves of a projection of an EAGLE-3 head's first layer.
@@ -210,10 +210,11 @@ func (p *Params) Init(seed uint64) {
 
 // pieces returns of how many pieces side by side an EAGLE-3 head's matrix is one.
 func (p *Params) pieces(t *gg.Tensor) int {
+	if !p.Spec.Eagle3.On {
+		return 1
+	}
 	l := &p.layers[0]
 	switch {
-	case !p.Spec.Eagle3.On:
-		return 1
 	case slices.Contains(p.e3.fc, t):
 		return len(p.e3.fc)
 	case slices.Contains([]*gg.Tensor{l.q, l.k, l.v, p.e3.q, p.e3.k, p.e3.v}, t):
@@ -366,6 +367,40 @@ func (p *Params) Linear(fc func(out, in int) float32) {
 	for i := range p.layers {
 		clear(p.layers[i].o.Data)
 		clear(p.layers[i].down.Data)
+	}
+}
+
+// LinearRows makes a linear block head the maps [Hidden][2·Hidden] of [embedding | g], one for each row, where g is
+// what it reads last of the target's states under a norm. A Markov head adds nothing yet.
+func (p *Params) LinearRows(norm []float32, maps func(row, out, in int) float32) {
+	p.pull()
+	defer p.push()
+	w := p.Spec.Hidden
+	for at, t := range p.block {
+		switch at.role {
+		case arch.FC:
+			clear(t.Data)
+			for i := range w {
+				t.Data[i*t.Shape[1]+t.Shape[1]-w+i] = 1
+			}
+		case arch.FuseNorm:
+			copy(t.Data, norm)
+		case arch.RowMap:
+			for i := range t.Data {
+				t.Data[i] = maps(at.layer, i/(2*w), i%(2*w))
+			}
+		case arch.MarkovOut:
+			clear(t.Data)
+		}
+	}
+}
+
+// SetMarkov sets the embeddings W1 [Vocab][Rank] and W2 [draft tokens][Rank] of a Markov head.
+func (p *Params) SetMarkov(in, out []float32) {
+	for role, x := range map[arch.Role][]float32{arch.MarkovIn: in, arch.MarkovOut: out} {
+		t := p.block[place{role, -1, false}]
+		copy(t.Data, x)
+		t.Push()
 	}
 }
 
