@@ -55,8 +55,8 @@ type Plan struct {
 	Measure int `json:"measure"` // tokens of an answer that is measured
 }
 
-// The values of Plan.Init that are no head's path: the best linear prediction of the model's next hidden state, which
-// heads of EAGLE's network can start as, and random weights.
+// The values of Plan.Init that are no head's path: the best linear prediction of the model's next hidden states, which
+// heads of EAGLE's network and linear blocks can start as, and random weights.
 const (
 	Linear = "linear"
 	Random = "random"
@@ -82,6 +82,9 @@ func (p *Plan) SetNetwork(network string) {
 	switch name, _, _ := strings.Cut(network, ":"); name {
 	case "block":
 		p.Init, p.Stages, p.Rate, p.Warmup = Random, []string{"dflash:labels=tail,gamma=0:20e"}, 1e-3, 30
+		if linearBlock(network) {
+			p.Init, p.Rate, p.Warmup = Linear, 3e-4, 50
+		}
 	case "eagle3":
 		p.Init, p.Stages, p.Rate, p.Warmup = Random, []string{"eagle3:steps=1:12e", "eagle3:2e"}, 1e-3, 30
 	default:
@@ -89,12 +92,19 @@ func (p *Plan) SetNetwork(network string) {
 	}
 }
 
+// linearBlock reports whether a network is a block without layers.
+func linearBlock(network string) bool {
+	n, err := net.ParseNetwork(network)
+	return err == nil && n.Tapped() && n.Linear() // Validate reports the error
+}
+
 // starts reports whether the head starts from another.
 func (p *Plan) starts() bool { return p.Init != Linear && p.Init != Random }
 
 // Validate reports the first value that is not allowed.
 func (p *Plan) Validate() error {
-	if _, err := net.ParseNetwork(p.Network); err != nil {
+	n, err := net.ParseNetwork(p.Network)
+	if err != nil {
 		return err
 	}
 	switch {
@@ -106,7 +116,7 @@ func (p *Plan) Validate() error {
 		return errors.New("want either tokens or hours")
 	case p.Init == "":
 		return fmt.Errorf("init is empty, want %s, %s or a head", Linear, Random)
-	case p.Init == Linear && p.Network != "eagle":
+	case p.Init == Linear && !n.Linear():
 		return fmt.Errorf("init is %s, want %s or a head: network %s predicts no hidden states", Linear, Random, p.Network)
 	}
 	return nil

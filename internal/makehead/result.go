@@ -46,6 +46,8 @@ of up to %d tokens that the head has not seen. At temperature 0 the outputs are 
 	}
 	format := "vllm"
 	switch {
+	case linearBlock(r.Plan.Network):
+		format = "talf" // which others do not read
 	case strings.HasPrefix(r.Plan.Network, "block"):
 		format = "block"
 	case r.Vocab > 0 && r.Plan.Network == "eagle":

@@ -138,6 +138,7 @@ func TestHeadGoesOnWhereItStopped(t *testing.T) {
 		"prompts": {files: []string{talftest.PromptFile(t, 80)}, shape: "57640 in 10 tensors"},
 		"eagle3":  {network: "eagle3", shape: "own           embedding: no, LM head: yes", stages: []string{"eagle3:steps=1:4", "eagle3:2"}},
 		"block":   {network: "block:size=4,shift=on,markov=vanilla,rank=8", shape: "4 rows, which predict 4 tokens, Markov head vanilla of rank 8", stages: []string{"dflash:labels=tail,gamma=0:4", "dspark:2"}},
+		"linear":  {network: "block:size=2,linear=on,markov=vanilla,rank=8", shape: "linear maps of the anchor and the state before it", stages: []string{"dflash:labels=tail,gamma=0:4", "dspark:2"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			headConfig := func(t *testing.T, model, dir string, files ...string) makehead.Config {
