@@ -119,7 +119,7 @@ func TestWhatDoesNotFitABlockHeadIsRefused(t *testing.T) {
 	// A start as linear prediction needs rows of maps, and what the target's LM head reads.
 	for network, want := range map[string]string{
 		"block:size=4,taps=0":           "a block head with layers predicts no hidden states",
-		"block:size=4,linear=on,taps=1": "the linear start reads the target's last state, behind layer 2, under an RMS norm: the taps end with 1",
+		"block:size=4,linear=on,taps=1": "the linear start reads the output of the target's last layer: the taps end with 1, want 2",
 	} {
 		cfg.Network, cfg.Loss, cfg.FCBias = network, "dflash", false
 		_, err := Head(t.Context(), cfg, HeadJob{Target: target, Data: mix.Only(set), Out: t.TempDir(), Linear: true})

@@ -5,8 +5,10 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"slices"
 
 	"gonum.org/v1/gonum/blas"
+	"gonum.org/v1/gonum/blas/blas32"
 	"gonum.org/v1/gonum/blas/blas64"
 	"gonum.org/v1/gonum/mat"
 
@@ -33,8 +35,11 @@ func (h *headTask) initLinear(ctx context.Context) error {
 	var norm []float32
 	if b := &h.spec.Block; b.On {
 		target := h.job.Target.Spec()
-		if last := b.Taps[len(b.Taps)-1]; last != target.Layers || target.LayerNorm || target.NormOffset {
-			return fmt.Errorf("the linear start reads the target's last state, behind layer %d, under an RMS norm: the taps end with %d", target.Layers, last)
+		if last := b.Taps[len(b.Taps)-1]; last != target.Layers {
+			return fmt.Errorf("the linear start reads the output of the target's last layer: the taps end with %d, want %d", last, target.Layers)
+		}
+		if target.LayerNorm {
+			return errors.New("the linear start of a block reads the target's last state under an RMS norm, and this target has LayerNorm")
 		}
 		var err error
 		if norm, err = h.finalNorm(); err != nil {
@@ -63,36 +68,50 @@ func (h *headTask) initLinear(ctx context.Context) error {
 		if best.in == nil {
 			return nil
 		}
-		return h.linearMarkov(best.in, best.out)
+		return h.linearMarkov(ctx, best.in, best.out)
 	}
 }
 
-// linearMarkov sets a Markov head that adds m·in·outᵀ, [Hidden][rank] both, to the hidden state before the LM head.
-func (h *headTask) linearMarkov(in, out *mat.Dense) error {
-	embed, err := h.job.Target.HostEmbed()
-	if err != nil {
-		return err
+// linearMarkov sets a Markov head that adds m·in·outᵀ, both [Hidden][up to rank], to the hidden state before the LM head.
+func (h *headTask) linearMarkov(ctx context.Context, in, out *mat.Dense) error {
+	narrow := func(m *mat.Dense) blas32.General {
+		rows, cols := m.Dims()
+		x := blas32.General{Rows: rows, Cols: cols, Stride: cols, Data: make([]float32, rows*cols)}
+		for i := range x.Data {
+			x.Data[i] = float32(m.At(i/cols, i%cols))
+		}
+		return x
+	}
+	times := func(rows []float32, m blas32.General) []float32 {
+		x := blas32.General{Rows: len(rows) / m.Rows, Cols: m.Rows, Stride: m.Rows, Data: rows}
+		y := blas32.General{Rows: x.Rows, Cols: m.Cols, Stride: m.Cols, Data: make([]float32, x.Rows*m.Cols)}
+		blas32.Gemm(blas.NoTrans, blas.NoTrans, 1, x, m, 0, y)
+		return y.Data
 	}
 	lm, err := h.hostLMHead()
 	if err != nil {
 		return err
 	}
-	times := func(rows []float32, m *mat.Dense) []float32 {
-		w, rank := m.Dims()
-		y := make([]float32, 0, len(rows)/w*rank)
-		for ; len(rows) > 0; rows = rows[w:] {
-			for j := range rank {
-				var sum float64
-				for i, x := range rows[:w] {
-					sum += float64(x) * m.At(i, j)
-				}
-				y = append(y, float32(sum))
-			}
+	first, second := narrow(in), narrow(out)
+	var w1 []float32
+	for ids := range slices.Chunk(tokens(h.spec.Vocab), 1024) { // of a large vocabulary, all at once would be much
+		e, err := gg.Lookup(ctx, h.queue, h.table, ids)
+		if err != nil {
+			return err
 		}
-		return y
+		w1 = append(w1, times(e, first)...)
 	}
-	h.params.SetMarkov(times(embed, in), times(lm, out))
+	h.params.SetMarkov(w1, times(lm, second), first.Cols)
 	return nil
+}
+
+// tokens returns all tokens of a vocabulary.
+func tokens(vocab int) []int32 {
+	ids := make([]int32, vocab)
+	for i := range ids {
+		ids[i] = int32(i)
+	}
+	return ids
 }
 
 // lastNormed returns the last taps of features under a norm: what the target's LM head reads.
@@ -236,7 +255,7 @@ type linearHead struct {
 // what z predicts of m_k is taken away first (Frisch and Waugh), and what its elements can hold is that which predicts most.
 func (s *regression) solve(rank int) *linearHead {
 	w, cols := s.w, s.by.cols
-	all := ridge(s.by.sums, 2*w, cols)
+	all, _ := ridge(s.by.sums, 2*w, cols)
 	if all == nil {
 		return nil
 	}
@@ -264,16 +283,8 @@ func (s *regression) solve(rank int) *linearHead {
 			}
 		}
 	}
-	power := mat.NewSymDense(w, nil)
-	for r := range w {
-		for c := r; c < w; c++ {
-			power.SetSym(r, c, s.pair.sums[r*2*w+c])
-		}
-		power.SetSym(r, r, power.At(r, r)*(1+linearRidge))
-	}
-	markov := ridge(s.pair.sums, w, 2*w)
-	var chol mat.Cholesky
-	if markov == nil || !chol.Factorize(power) {
+	markov, chol := ridge(s.pair.sums, w, 2*w)
+	if markov == nil {
 		return nil
 	}
 	var root mat.TriDense
@@ -303,8 +314,9 @@ func (s *regression) solve(rank int) *linearHead {
 	return h
 }
 
-// ridge returns the map [in][cols−in] that predicts best, given sums [in][cols], whose power it overstates; nil if there is none.
-func ridge(sums []float64, in, cols int) *mat.Dense {
+// ridge returns the map [in][cols−in] that predicts best, given sums [in][cols], whose power it overstates, and the factors
+// of that power; nil if there is none.
+func ridge(sums []float64, in, cols int) (*mat.Dense, *mat.Cholesky) {
 	for i := range in {
 		d := &sums[i*cols+i]
 		if *d *= 1 + linearRidge; *d == 0 {
@@ -315,11 +327,11 @@ func ridge(sums []float64, in, cols int) *mat.Dense {
 	power.SetRawSymmetric(blas64.Symmetric{N: in, Stride: cols, Data: sums, Uplo: blas.Upper})
 	var chol mat.Cholesky
 	if !chol.Factorize(&power) {
-		return nil
+		return nil, nil
 	}
 	var fc mat.Dense
 	if err := chol.SolveTo(&fc, mat.NewDense(in, cols, sums).Slice(0, in, in, cols)); err != nil {
-		return nil // it is too near to having none
+		return nil, nil // it is too near to having none
 	}
-	return &fc
+	return &fc, &chol
 }

@@ -3,6 +3,7 @@ package train
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"math"
 	"math/rand/v2"
@@ -201,6 +202,43 @@ func TestALinearStartWithAMarkovHeadPredictsBest(t *testing.T) {
 	}
 }
 
+// A Markov head of more elements than there are hidden ones starts as one of as many: the rest add nothing.
+func TestALinearStartFillsAMarkovHeadOfAnyRank(t *testing.T) {
+	target := tinyTarget(t, device(t, 2))
+	set := tinyData(t, target, 40, data.None)
+	adds := func(rank int) []float64 {
+		cfg := tinyConfig()
+		cfg.Network, cfg.Loss, cfg.Held = fmt.Sprintf("block:size=3,linear=on,markov=vanilla,rank=%d", rank), "dflash", 0
+		h, _ := entered(t, cfg, HeadJob{Target: target, Data: mix.Only(set), Out: t.TempDir(), Linear: true})
+		weights := map[string][]float32{}
+		for _, a := range h.params.Export(nil) {
+			weights[a.Name] = a.Data
+		}
+		in, out, v := weights["markov_head.markov_w1.weight"], weights["markov_head.markov_w2.weight"], h.spec.Vocab
+		var sums []float64
+		for i := range v * v {
+			sum := 0.0
+			for j := range rank {
+				sum += float64(in[i/v*rank+j]) * float64(out[i%v*rank+j])
+			}
+			sums = append(sums, sum)
+		}
+		return sums
+	}
+	w := target.Spec().Hidden
+	full, more := adds(w), adds(w+3)
+	largest := 0.0
+	for i, x := range full {
+		largest = max(largest, math.Abs(x))
+		if math.Abs(x-more[i]) > 1e-5 {
+			t.Fatalf("logit %d is %g with rank %d, %g with %d", i, x, w, more[i], w+3)
+		}
+	}
+	if largest == 0 {
+		t.Error("the Markov head adds nothing")
+	}
+}
+
 // Of two runs of a few steps, that which starts as a linear prediction ends with the smaller loss on text held out.
 func TestALinearStartHelps(t *testing.T) {
 	target := tinyTarget(t, device(t, 2))
@@ -231,10 +269,10 @@ func TestALinearStartExcludesAnotherHead(t *testing.T) {
 // Of an input that is always zero the weight is zero, and of states that are not finite there is no linear start.
 func TestRegressionsWithoutASolution(t *testing.T) {
 	sums := []float64{4, 0, 2, 0, 0, 0} // w = 1: Σ z·[z, f'] for z = [2, 0] and f' = 1
-	if fc := ridge(sums, 2, 3); fc == nil || math.Abs(fc.At(0, 0)-2/4.04) > 1e-12 || fc.At(1, 0) != 0 {
+	if fc, _ := ridge(sums, 2, 3); fc == nil || math.Abs(fc.At(0, 0)-2/4.04) > 1e-12 || fc.At(1, 0) != 0 {
 		t.Errorf("%v, want 2/4.04 and 0", fc)
 	}
-	if fc := ridge([]float64{math.NaN(), 0, 2, 0, 1, 0}, 2, 3); fc != nil {
+	if fc, _ := ridge([]float64{math.NaN(), 0, 2, 0, 1, 0}, 2, 3); fc != nil {
 		t.Errorf("%v of what is not a number", fc)
 	}
 }

@@ -220,7 +220,13 @@ func (h *headTask) finalNorm() ([]float32, error) {
 	if err != nil {
 		return nil, err
 	}
-	return norm.Float32s()
+	w, err := norm.Float32s()
+	if err == nil && h.job.Target.Spec().NormOffset {
+		for i := range w {
+			w[i]++ // a head's norms multiply by their weights
+		}
+	}
+	return w, err
 }
 
 // ownEmbed returns the embedding that the head is fed with: an initial head's own, or the target's.

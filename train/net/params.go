@@ -395,12 +395,15 @@ func (p *Params) LinearRows(norm []float32, maps func(row, out, in int) float32)
 	}
 }
 
-// SetMarkov sets the embeddings W1 [Vocab][Rank] and W2 [draft tokens][Rank] of a Markov head.
-func (p *Params) SetMarkov(in, out []float32) {
+// SetMarkov sets the first columns of the embeddings W1 [Vocab][Rank] and W2 [draft tokens][Rank] of a Markov head.
+func (p *Params) SetMarkov(in, out []float32, columns int) {
+	p.pull()
+	defer p.push()
 	for role, x := range map[arch.Role][]float32{arch.MarkovIn: in, arch.MarkovOut: out} {
 		t := p.block[place{role, -1, false}]
-		copy(t.Data, x)
-		t.Push()
+		for i := range t.Shape[0] {
+			copy(t.Data[i*t.Shape[1]:], x[i*columns:][:columns])
+		}
 	}
 }
 
