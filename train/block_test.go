@@ -229,22 +229,32 @@ func (q plainQueue) Abilities() compute.Abilities {
 	return can
 }
 
-// A device that lacks what block heads take trains other heads, and refuses these before it writes anything.
+// A device that lacks what block heads take trains other heads and linear blocks, and refuses the rest before it writes anything.
 func TestADeviceWithoutBlocksRefusesBlockHeads(t *testing.T) {
 	target := tinyTarget(t, plain{device(t, 1)})
 	set := tinyData(t, target, 8, data.None)
 	cfg := tinyConfig()
 	cfg.Steps = 1
-	if _, err := Head(t.Context(), cfg, HeadJob{Target: target, Data: mix.Only(set), Out: t.TempDir()}); err != nil {
-		t.Error(err)
-	}
-	cfg.Network, cfg.Loss = "block:size=4,taps=0", "dflash"
-	out := filepath.Join(t.TempDir(), "out")
-	_, err := Head(t.Context(), cfg, HeadJob{Target: target, Data: mix.Only(set), Out: out})
-	if err == nil || !strings.Contains(err.Error(), "block heads are trained on the CPU, not on ") {
-		t.Error(err)
-	}
-	if _, err := os.Stat(out); !os.IsNotExist(err) {
-		t.Errorf("the directory of checkpoints: %v", err)
+	for network, refused := range map[string]bool{
+		"": false, "block:size=3,linear=on,markov=vanilla,rank=4": false,
+		"block:size=4,taps=0": true, "block:size=3,linear=on,markov=gated,rank=4": true, "block:size=3,linear=on,confidence=on": true,
+	} {
+		if cfg.Network, cfg.Loss = network, "dflash"; network == "" {
+			cfg.Loss = "eagle"
+		}
+		out := filepath.Join(t.TempDir(), "out")
+		_, err := Head(t.Context(), cfg, HeadJob{Target: target, Data: mix.Only(set), Out: out})
+		if !refused {
+			if err != nil {
+				t.Errorf("%s: %v", network, err)
+			}
+			continue
+		}
+		if err == nil || !strings.Contains(err.Error(), "block heads are trained on the CPU, not on ") {
+			t.Errorf("%s: %v", network, err)
+		}
+		if _, err := os.Stat(out); !os.IsNotExist(err) {
+			t.Errorf("%s: the directory of checkpoints: %v", network, err)
+		}
 	}
 }

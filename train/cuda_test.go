@@ -118,22 +118,23 @@ func TestCUDATrainsAsTheCPUDoes(t *testing.T) {
 	host := tinyTarget(t, device(t, 1))
 	set := tinyData(t, host, 6, data.BF16)
 	for _, c := range []struct {
-		name, loss string
-		linear     bool
-		cuda       cuda.Config
-		bound      float64
+		name, network, loss string
+		linear              bool
+		cuda                cuda.Config
+		bound               float64
 	}{
-		{"eagle", "eagle", false, cuda.Default(), 1e-5},
-		{"talf", "talf", false, cuda.Default(), 1e-5},
-		{"hass", "hass:top=2", false, cuda.Default(), 1e-5},
-		{"hass from a linear start", "hass:top=2", true, cuda.Default(), 1e-5},
-		{"talf in bfloat16", "talf", false, cuda.Config{BF16: true}, 5e-2},
-		{"talf by cuBLAS", "talf", false, byLibrary(false), 1e-5},
-		{"talf in bfloat16 by cuBLAS", "talf", false, byLibrary(true), 5e-2},
+		{"eagle", "eagle", "eagle", false, cuda.Default(), 1e-5},
+		{"talf", "eagle", "talf", false, cuda.Default(), 1e-5},
+		{"hass", "eagle", "hass:top=2", false, cuda.Default(), 1e-5},
+		{"hass from a linear start", "eagle", "hass:top=2", true, cuda.Default(), 1e-5},
+		{"linear block", "block:size=3,linear=on,markov=vanilla,rank=6", "dflash:labels=tail,gamma=0", false, cuda.Default(), 1e-5},
+		{"talf in bfloat16", "eagle", "talf", false, cuda.Config{BF16: true}, 5e-2},
+		{"talf by cuBLAS", "eagle", "talf", false, byLibrary(false), 1e-5},
+		{"talf in bfloat16 by cuBLAS", "eagle", "talf", false, byLibrary(true), 5e-2},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			cfg := tinyConfig()
-			cfg.Loss, cfg.Steps, cfg.Clip = c.loss, 4, 0.5
+			cfg.Network, cfg.Loss, cfg.Steps, cfg.Clip = c.network, c.loss, 4, 0.5
 			if testing.Short() {
 				cfg.Steps, cfg.Rows = 2, 32
 			}

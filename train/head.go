@@ -133,8 +133,8 @@ func newHeadTask(cfg Config, job HeadJob) (*headTask, *trainer, error) {
 		return nil, nil, err
 	}
 	q := h.queue
-	if spec.Block.On && q.Abilities().Block == nil {
-		return nil, nil, fmt.Errorf("train: block heads are trained on the CPU, not on %s", dev.Name())
+	if b := &spec.Block; b.On && q.Abilities().Block == nil && (!b.Linear || b.Markov == arch.GatedMarkov || b.Confidence) {
+		return nil, nil, fmt.Errorf("train: block heads are trained on the CPU, not on %s, but for linear ones without a gate or a confidence head", dev.Name())
 	}
 	ahead := h.meta.Depth // positions after the text
 	if spec.Block.On {

@@ -12,6 +12,9 @@ import (
 	"testing"
 
 	"talf/data"
+	"talf/model"
+	"talf/model/arch"
+	"talf/model/safetensors"
 	"talf/train/mix"
 )
 
@@ -274,5 +277,43 @@ func TestRegressionsWithoutASolution(t *testing.T) {
 	}
 	if fc, _ := ridge([]float64{math.NaN(), 0, 2, 0, 1, 0}, 2, 3); fc != nil {
 		t.Errorf("%v of what is not a number", fc)
+	}
+}
+
+// The final norm's output is computed from the output of the last layer as the target does, whose weights may be stored less 1.
+func TestLastStatesUnderTheFinalNorm(t *testing.T) {
+	for _, offset := range []bool{false, true} {
+		spec := tinySpec()
+		spec.NormOffset = offset
+		tensors := tinyTensors()
+		name := spec.Weight(arch.FinalNorm, 0)
+		at := slices.IndexFunc(tensors, func(t safetensors.Tensor) bool { return t.Name == name })
+		weights := make([]float32, spec.Hidden)
+		for i := range weights {
+			weights[i] = 0.2 + float32(i)/10
+		}
+		tensors[at] = safetensors.F32(name, weights, spec.Hidden)
+		target, err := model.New(spec, safetensors.Of("target", tensors...), device(t, 1), model.Default())
+		if err != nil {
+			t.Fatal(err)
+		}
+		h := &headTask{job: HeadJob{Target: target}, meta: data.Meta{Hidden: spec.Hidden, Features: data.None}, taps: []int{1, spec.Layers}}
+		h.spec = spec.BlockFor(arch.Block{Size: 2, Taps: h.taps, Shift: true, Linear: true}, 0, 0)
+		norm, err := h.finalNorm()
+		if err != nil {
+			t.Fatal(err)
+		}
+		f, err := h.features(t.Context(), &data.Record{Tokens: []int32{3, 9, 27, 1}}, true)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for i, got := range lastNormed(f, h.spec, norm) {
+			if want := h.last[i]; !(math.Abs(float64(got-want)) <= 0.02*math.Abs(float64(want))+1e-3) {
+				t.Errorf("offset %v: element %d is %g, want %g", offset, i, got, want)
+			}
+		}
+		if err := target.Close(); err != nil {
+			t.Fatal(err)
+		}
 	}
 }

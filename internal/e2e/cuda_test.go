@@ -19,6 +19,7 @@ import (
 	"talf/compute/devices"
 	"talf/internal/e2e/talftest"
 	"talf/model"
+	"talf/model/arch"
 	"talf/model/modeltest"
 	"talf/model/safetensors"
 	"talf/tree"
@@ -189,13 +190,16 @@ func TestGenerateOnACUDADevice(t *testing.T) {
 		return
 	}
 	dir := talftest.TinyModel(t, talftest.TinyConfig(), 1)
-	head := talftest.TinyHead(t, dir, 2)
 	run := func(args ...string) string {
 		return talftest.OK(t, "", append([]string{"generate", "--model", dir, "--prompt", "Tom has 3 apples.", "--max-tokens", "12"}, args...)...)
 	}
 	plain := run("--device", "cuda:0", "--method", "ar")
-	if got := run("--device", "auto", "--head", head, "--method", "beam"); got != plain {
-		t.Errorf("decoded with trees:\n%s\nplainly:\n%s", got, plain)
+	m := talftest.OpenModel(t, dir)
+	block := m.Spec().BlockFor(arch.Block{Size: 3, Taps: []int{m.Spec().Layers}, Shift: true, Linear: true, Markov: arch.VanillaMarkov, Rank: 4}, 0, 0)
+	for _, head := range []string{talftest.TinyHead(t, dir, 2), talftest.WriteHead(t, m, block, 3)} {
+		if got := run("--device", "auto", "--head", head, "--method", "beam"); got != plain {
+			t.Errorf("decoded with trees:\n%s\nplainly:\n%s", got, plain)
+		}
 	}
 	talftest.Run(t, "", "generate", "--model", dir, "--prompt", "x", "--device", "cuda:3").Refuses(t, 1, "no device 3")
 }

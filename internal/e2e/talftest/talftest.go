@@ -25,6 +25,7 @@ import (
 	"talf/internal/demo"
 	"talf/internal/durable"
 	"talf/model"
+	"talf/model/arch"
 	"talf/model/head"
 	"talf/model/identity"
 	"talf/model/modeltest"
@@ -239,7 +240,12 @@ func OpenModel(t testing.TB, dir string, change ...func(*model.Options)) *model.
 func TinyHead(t testing.TB, dir string, seed uint64) string {
 	t.Helper()
 	m := OpenModel(t, dir)
-	spec := m.Spec().DraftFor(false)
+	return WriteHead(t, m, m.Spec().DraftFor(false), seed)
+}
+
+// WriteHead writes an untrained head of m.
+func WriteHead(t testing.TB, m *model.Model, spec *arch.Spec, seed uint64) string {
+	t.Helper()
 	out := t.TempDir()
 	if err := head.Write(t.Context(), out, spec, identity.To(m.Identity()), head.Random(spec, seed)...); err != nil {
 		t.Fatal(err)
