@@ -133,7 +133,7 @@ func newHeadTask(cfg Config, job HeadJob) (*headTask, *trainer, error) {
 		return nil, nil, err
 	}
 	q := h.queue
-	if b := &spec.Block; b.On && q.Abilities().Block == nil && (!b.Linear || b.Markov == arch.GatedMarkov || b.Confidence) {
+	if b := &spec.Block; b.On && q.Abilities().Block == nil && !b.Simple() {
 		return nil, nil, fmt.Errorf("train: block heads are trained on the CPU, not on %s, but for linear ones without a gate or a confidence head", dev.Name())
 	}
 	ahead := h.meta.Depth // positions after the text

@@ -118,8 +118,8 @@ func (r *run) head(m *model.Model) (d *arch.Spec, taps []int, outputs int, err e
 	if d, taps, err = r.Plan.network(m.Spec()); err != nil {
 		return fail(err)
 	}
-	if dev := m.Device(); d.Block.On && dev.Queue().Abilities().Block == nil {
-		return fail(fmt.Errorf("block heads are trained on the CPU, not on %s", dev.Name()))
+	if dev := m.Device(); d.Block.On && !d.Block.Simple() && dev.Queue().Abilities().Block == nil {
+		return fail(fmt.Errorf("block heads are trained on the CPU, not on %s, but for linear ones without a gate or a confidence head", dev.Name()))
 	}
 	if !r.Plan.starts() {
 		if d.Block.SelectorRank > 0 {

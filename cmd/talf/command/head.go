@@ -125,7 +125,7 @@ func (t *headTools) Prompts(files []string) (tasks []decode.Task, template *chat
 }
 
 func (t *headTools) Label(ctx context.Context, c preprocess.Config) (preprocess.Stats, error) {
-	on := placement{machineOptions: t.machine, cublas: true, devices: devices.Names{t.machine.Device}}
+	on := placement{machineOptions: machineOptions{roughly(t.machine.Machine)}, cublas: true, devices: devices.Names{t.machine.Device}}
 	return t.a.preprocess(ctx, c, t.model, on, &regeneration{}, chatOptions{})
 }
 
