@@ -24,7 +24,7 @@ var summaries = []summary{
 	{"README.md", []string{"| what | model | result | table |", "| what | on what | how much faster | table |"}, map[string]string{
 		"1.26": "Go's version", "2.0": "a licence", "95": "what an interval holds, in percent",
 	}},
-	{"docs/performance.md", []string{"| what | model, text | result | table |"}, map[string]string{
+	{"docs/performance.md", []string{"| what | model | result | table |", "| what | model, text | result | table |"}, map[string]string{
 		"1.26.8": "Go's version", "2026": "a year", "2": "processors", "24": "the machine's memory, in GiB",
 		"110M": "a model's parameters", "9.9M": "a model's parameters", "2.0M": "a model's parameters", "5": "layers", "12": "layers", "10": "layers",
 	}},
