@@ -20,8 +20,9 @@ import (
 )
 
 const (
-	// linearPositions are twice as many as a prediction from two vectors of 4096 elements has unknowns.
-	linearPositions = 1 << 14
+	// linearPositions bound the time. A prediction from two vectors of 4096 elements has 1/32 of as many unknowns, and what
+	// it loses on other text by learning them from so few, in squares, is as small a share.
+	linearPositions = 1 << 18
 	// linearRidge is the share by which the power of every input is overstated, without which inputs that hardly vary would
 	// be given any weight.
 	linearRidge = 0.01
@@ -207,7 +208,7 @@ func (h *headTask) moments(ctx context.Context, ahead int, read func(features []
 	if err != nil {
 		return nil, err
 	}
-	for left := min(linearPositions, h.job.Data.Tokens()); left > 0; {
+	for left := min(linearPositions, int64(float64(h.job.Data.Tokens())*(1-h.cfg.Held))); left > 0; {
 		rec, err := r.Next()
 		if err != nil {
 			return nil, err
