@@ -3,6 +3,7 @@ package makehead
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -122,6 +123,9 @@ func (r *run) head(m *model.Model) (d *arch.Spec, taps []int, outputs int, err e
 		return fail(fmt.Errorf("block heads are trained on the CPU, not on %s, but for linear ones without a gate or a confidence head", dev.Name()))
 	}
 	if !r.Plan.starts() {
+		if d.Block.On && r.Plan.Init == Linear && m.Spec().LayerNorm {
+			return fail(errors.New("the model has LayerNorm, and a linear block reads its last state under an RMS norm: use --network eagle"))
+		}
 		if d.Block.SelectorRank > 0 {
 			outputs = d.Vocab
 		}

@@ -133,7 +133,7 @@ func TestPlansOfNetworks(t *testing.T) {
 		layers              int
 		taps                []int
 	}{
-		{"", "", Linear, 2, nil},
+		{Network, "block:size=4,taps=30,linear=on,markov=vanilla,rank=64", Linear, 30, []int{30}},
 		{"eagle", "", Linear, 30, nil},
 		{"eagle3", "eagle3:taps=0+1+2", Random, 2, []int{0, 1, 2}},
 		{"eagle3:fc_norm=on", "eagle3:taps=2+15+27,fc_norm=on", Random, 30, []int{2, 15, 27}},
@@ -244,13 +244,17 @@ func TestWhyAHeadDoesNotPay(t *testing.T) {
 		"1.15 times as fast with it and": {Tau: 2, SpeedUp: 1.15, Draft: 0.2, Round: 1.8},
 	} {
 		f := found{Vocab: 2048, Rows: []Row{{Tau: 1.1, SpeedUp: 1.05}, row, {Temperature: 1}, {Temperature: 1}}, Pays: want == ""}
-		r := Result{Plan: Default(), Dir: "out", Head: "out/head/best", found: f}
-		text := r.Text("m.gguf")
-		if !strings.Contains(text, want) || strings.Contains(text, "on this machine") == r.Pays {
-			t.Errorf("%+v: want %q in\n%s", row, want, text)
-		}
-		if !strings.Contains(text, "--format sglang") { // which reads an EAGLE head's draft vocabulary
-			t.Errorf("the export is another:\n%s", text)
+		for network, format := range map[string]string{Network: "talf", "eagle": "sglang"} { // which reads an EAGLE head's draft vocabulary
+			p := Default()
+			p.SetNetwork(network)
+			r := Result{Plan: p, Dir: "out", Head: "out/head/best", found: f}
+			text := r.Text("m.gguf")
+			if !strings.Contains(text, want) || strings.Contains(text, "on this machine") == r.Pays {
+				t.Errorf("%+v: want %q in\n%s", row, want, text)
+			}
+			if !strings.Contains(text, "--format "+format) {
+				t.Errorf("%s: the export is another:\n%s", network, text)
+			}
 		}
 	}
 }

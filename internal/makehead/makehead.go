@@ -4,7 +4,6 @@
 package makehead
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -16,6 +15,7 @@ import (
 	"talf/internal/durable"
 	"talf/internal/stages"
 	"talf/model"
+	"talf/model/arch"
 	"talf/preprocess"
 	"talf/text/chat"
 	"talf/text/tokenizer"
@@ -71,14 +71,28 @@ func Default() Plan {
 		Missed: 0.05, Rows: 512, Every: 100, Patience: 4,
 		Report: 19, Measure: 128,
 	}
-	p.SetNetwork("eagle")
+	p.SetNetwork(Network)
 	return p
+}
+
+// Network is the network of heads that nobody asks another of.
+const Network = "block:size=4,linear=on,markov=vanilla,rank=64"
+
+// NetworkOf returns the network of the head in dir, that of EAGLE if its kind cannot be told.
+func NetworkOf(dir string) string {
+	switch s, err := arch.LoadDraft(dir); {
+	case err == nil && s.Block.On:
+		return net.NetworkOf(s, s.Block.Taps)
+	case err == nil && s.Eagle3.On:
+		return "eagle3"
+	}
+	return "eagle"
 }
 
 // SetNetwork sets the network of the head, and with it how the head starts and is taught. All take about as many rows of
 // the head for a token of text, but a block predicts each token once, where the others step from every position.
 func (p *Plan) SetNetwork(network string) {
-	p.Network = cmp.Or(network, "eagle")
+	p.Network = network
 	switch name, _, _ := strings.Cut(network, ":"); name {
 	case "block":
 		p.Init, p.Stages, p.Rate, p.Warmup = Random, []string{"dflash:labels=tail,gamma=0:20e"}, 1e-3, 30

@@ -19,7 +19,6 @@ type quote struct{ file, what, on, text string }
 var quotes = []quote{
 	{"README.md", "`talf quickstart`: a head trained in a minute, where a pass costs more", "2M Llama deepened to 100 layers", "{quickstart|salf, talf|end to end} times"},
 	{"README.md", "`auto` with a head trained for minutes, over plain decoding", "10M Llama, six prompt sets", "{speed|auto, head|end to end} times; {speed|auto, head|by set, end to end} by set"},
-	{"README.md", "`goose:N=8`, which needs no draft model, the same", "10M Llama, six prompt sets", "{speed|goose:N=8, –|end to end} times"},
 	{"README.md", "`salf` where the head costs 1% of a pass, as with large models, f32 / q8", "10M Llama deepened to 148 layers", "{depth|salf, head, f32|end to end} / {depth|salf, head, q8|end to end} times"},
 	{"docs/performance.md", "quickstart: `salf`, head trained with `eagle` / then `talf`", "2.0M Llama deepened to 100 layers, generated text", "τ {quickstart|salf, eagle|τ} / {quickstart|salf, talf|τ}, speed-up end to end {quickstart|salf, eagle|end to end} / {quickstart|salf, talf|end to end}"},
 	{"docs/performance.md", "the same heads with `salf`, on the small model itself", "2.0M Llama, generated text", "τ {quickstart|salf:N=12,B=4,th=0.2, eagle|τ} / {quickstart|salf:N=12,B=4,th=0.2, talf|τ}, speed-up end to end {quickstart|salf:N=12,B=4,th=0.2, eagle|end to end} / {quickstart|salf:N=12,B=4,th=0.2, talf|end to end}: a pass costs less than drafting"},

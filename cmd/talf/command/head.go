@@ -41,7 +41,7 @@ asked. Most are learnt from; a few are kept to measure on.`,
 		Example: `  talf head model.gguf --out head
   talf head MODEL --data prompts.jsonl --tokens 300000 --out head
   talf head MODEL --hours 8 --out head
-  talf head MODEL --network block:size=6,shift=on,markov=vanilla,rank=64 --out block
+  talf head MODEL --network eagle --out eagle
   talf head TUNED --init base/head/best --tokens 20000 --out tuned`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if err := cli.Need(cmd, "model", "out"); err != nil {
@@ -52,6 +52,12 @@ asked. Most are learnt from; a few are kept to measure on.`,
 					return usagef("--hours and --tokens exclude each other")
 				}
 				c.Plan.Tokens = 0
+			}
+			switch from := init != "" && init != makehead.Linear && init != makehead.Random; {
+			case network == "" && from:
+				network = makehead.NetworkOf(init)
+			case network == "":
+				network = makehead.Network
 			}
 			if c.Plan.SetNetwork(network); cmd.Flags().Changed("init") {
 				c.Plan.Init = init
@@ -78,8 +84,8 @@ asked. Most are learnt from; a few are kept to measure on.`,
 	f.IntVar(&c.Plan.Tokens, "tokens", c.Plan.Tokens, "tokens of answers to learn from: more raise acceptance, and take longer")
 	f.Float64Var(&c.Plan.Hours, "hours", 0, "take about so many hours instead")
 	f.Uint64Var(&c.Plan.Seed, "seed", c.Plan.Seed, "seed of the prompts that are drawn or written, and of training")
-	f.StringVar(&network, "network", c.Plan.Network, "network of the head: eagle, eagle3 or block, with parameters as for train")
-	f.StringVar(&init, "init", "", "head to start from, such as that of the model that this one was tuned from; linear, the best linear prediction of what the model computes next (default with eagle); or random weights (with others)")
+	f.StringVar(&network, "network", "", "network of the head: eagle, eagle3 or block, with parameters as for train (default: that of --init, or a linear block, "+makehead.Network+")")
+	f.StringVar(&init, "init", "", "head to start from, such as that of the model that this one was tuned from; linear, the best linear prediction of what the model computes next (default with linear blocks and eagle); or random weights (with others)")
 	threadsVar(f, &t.machine.Threads)
 	f.Var(&t.machine.Device, "device", devices.Help())
 	f.BoolVar(&asJSON, "json", false, "print JSON")

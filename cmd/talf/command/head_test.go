@@ -30,7 +30,7 @@ func headPlan() makehead.Plan {
 	p := makehead.Default()
 	p.Tokens, p.MaxTokens = 400, 24
 	p.K, p.Depth, p.Shard = 2, 2, 16
-	p.Stages, p.Rows, p.Warmup, p.Every = []string{"hass:outside=mask:4", "hass:passes=2,outside=mask:2"}, 128, 1, 2
+	p.Stages, p.Rows, p.Warmup, p.Every = []string{"dflash:labels=tail,gamma=0:4", "dspark:2"}, 128, 1, 2
 	p.Report, p.Measure = 2, 6
 	return p
 }
@@ -59,6 +59,14 @@ func headConfig(t *testing.T, model, dir string, data ...string) makehead.Config
 	p := headPlan()
 	p.Data = data
 	return makehead.Config{Dir: dir, Plan: p, Tools: &headTools{stageTools: stageTools{quietApp(t)}, model: model, machine: defaultMachine()}}
+}
+
+// eagleConfig is headConfig of an EAGLE head.
+func eagleConfig(t *testing.T, model, dir string) makehead.Config {
+	c := headConfig(t, model, dir)
+	c.Plan.SetNetwork("eagle")
+	c.Plan.Stages = []string{"hass:outside=mask:4", "hass:passes=2,outside=mask:2"}
+	return c
 }
 
 // briefModel is a model whose answers are short: many of its tokens end them.
@@ -134,11 +142,11 @@ func TestHeadGoesOnWhereItStopped(t *testing.T) {
 		network, shape string
 		stages         []string
 	}{
-		"alone":   {shape: "57640 in 10 tensors"},
-		"prompts": {files: []string{talftest.PromptFile(t, 80)}, shape: "57640 in 10 tensors"},
+		"alone":   {shape: "linear maps of the anchor and the state before it"},
+		"prompts": {files: []string{talftest.PromptFile(t, 80)}, shape: "4 rows, which predict 4 tokens, linear maps"},
+		"eagle":   {network: "eagle", shape: "57640 in 10 tensors", stages: []string{"hass:outside=mask:4", "eagle:2"}},
 		"eagle3":  {network: "eagle3", shape: "own           embedding: no, LM head: yes", stages: []string{"eagle3:steps=1:4", "eagle3:2"}},
 		"block":   {network: "block:size=4,shift=on,markov=vanilla,rank=8", shape: "4 rows, which predict 4 tokens, Markov head vanilla of rank 8", stages: []string{"dflash:labels=tail,gamma=0:4", "dspark:2"}},
-		"linear":  {network: "block:size=2,linear=on,markov=vanilla,rank=8", shape: "linear maps of the anchor and the state before it", stages: []string{"dflash:labels=tail,gamma=0:4", "dspark:2"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			headConfig := func(t *testing.T, model, dir string, files ...string) makehead.Config {
@@ -282,7 +290,7 @@ func TestHeadOnAFullDisk(t *testing.T) {
 // refused before the model is asked anything.
 func TestHeadFromAnother(t *testing.T) {
 	model := briefModel(t)
-	base, linear, tuned := headConfig(t, model, t.TempDir()), headConfig(t, model, t.TempDir()), headConfig(t, model, t.TempDir())
+	base, linear, tuned := eagleConfig(t, model, t.TempDir()), eagleConfig(t, model, t.TempDir()), eagleConfig(t, model, t.TempDir())
 	base.Plan.Init = talftest.TinyHead(t, talftest.TinyModel(t, talftest.TinyConfig(), 7), 1) // of another model
 	tuned.Plan.Init = base.Head()
 	for _, c := range []makehead.Config{base, linear, tuned} {
@@ -344,6 +352,24 @@ func TestBlockHeadFromAnother(t *testing.T) {
 	talftest.Run(t, "", "head", model, "--network", "block:size=4", "--init", from, "--out", t.TempDir()).Refuses(t, ExitFailure, "initial head: ", "not block:size=4 as asked")
 }
 
+// A head that starts from another has its network, unless it is asked for another.
+func TestNetworkOfTheInitialHead(t *testing.T) {
+	m := talftest.OpenModel(t, talftest.TinyModel(t, talftest.TinyConfig(), 1))
+	s := m.Spec()
+	for want, spec := range map[string]*arch.Spec{
+		"eagle":                         s.DraftFor(false),
+		"eagle3":                        s.Eagle3For([]int{0, 1, 2}, 0),
+		"block:size=3,taps=2,linear=on": s.BlockFor(arch.Block{Size: 3, Taps: []int{2}, Shift: true, Linear: true}, 0, 0),
+	} {
+		if got := makehead.NetworkOf(talftest.WriteHead(t, m, spec, 1)); got != want {
+			t.Errorf("%s, want %s", got, want)
+		}
+	}
+	if got := makehead.NetworkOf(t.TempDir()); got != "eagle" {
+		t.Errorf("of no head: %s", got)
+	}
+}
+
 // A head of EAGLE's network that starts from another predicts the tokens that this one does.
 func TestHeadFromAnotherKeepsItsTokens(t *testing.T) {
 	model, from := briefModel(t), t.TempDir()
@@ -356,7 +382,7 @@ func TestHeadFromAnotherKeepsItsTokens(t *testing.T) {
 	if err := head.Write(t.Context(), from, spec, identity.Tie{}, append(head.Random(spec, 1), draftvocab.Tensors(ids, spec.Vocab)...)...); err != nil {
 		t.Fatal(err)
 	}
-	c := headConfig(t, model, t.TempDir())
+	c := eagleConfig(t, model, t.TempDir())
 	c.Plan.Init, c.Plan.Stages = from, []string{"hass:outside=mask:4"}
 	r, err := makehead.Run(t.Context(), c)
 	if err != nil {
