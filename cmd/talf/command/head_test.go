@@ -22,6 +22,7 @@ import (
 	"talf/model/draftvocab"
 	"talf/model/head"
 	"talf/model/identity"
+	"talf/model/modeltest"
 	"talf/text/tokenizer"
 )
 
@@ -350,6 +351,17 @@ func TestBlockHeadFromAnother(t *testing.T) {
 		t.Errorf("%+v", r)
 	}
 	talftest.Run(t, "", "head", model, "--network", "block:size=4", "--init", from, "--out", t.TempDir()).Refuses(t, ExitFailure, "initial head: ", "not block:size=4 as asked")
+}
+
+// A model that linear blocks cannot be made of is told so before it is asked anything, with what can be made.
+func TestHeadOfAModelWithLayerNorm(t *testing.T) {
+	c, tiny := modeltest.Of("starcoder2"), talftest.TinyConfig()
+	c.Vocab, c.MaxPos, c.EOS = tiny.Vocab, tiny.MaxPos, tiny.EOS
+	out := t.TempDir()
+	talftest.Run(t, "", "head", talftest.TinyModel(t, c, 1), "--out", out).Refuses(t, ExitFailure, "the model has LayerNorm", "use --network eagle")
+	if _, err := os.Stat(filepath.Join(out, "answers.jsonl")); err == nil {
+		t.Error("the model was asked first")
+	}
 }
 
 // A head that starts from another has its network, unless it is asked for another.
