@@ -43,6 +43,24 @@ func openTapped(path string, f func(d *checkpoints.Draft) error) (ok bool, err e
 	return ok, err
 }
 
+// NetworkOf returns the network, as net.ParseNetwork reads it, of the head at path, that of EAGLE if its kind cannot be
+// told: whoever loads the head says why.
+func NetworkOf(path string) string {
+	network := "eagle"
+	_, _ = openTapped(path, func(d *checkpoints.Draft) error {
+		switch b := &d.Spec.Block; {
+		case b.Linear:
+			network = net.NetworkOf(d.Spec, b.Taps)
+		case b.On:
+			network = "block"
+		default:
+			network = "eagle3"
+		}
+		return nil
+	})
+	return network
+}
+
 // readTapped returns the EAGLE-3 or block head that path refers to, nil if it is another one. An error may say that it is
 // no head at all, or only that of EAGLE-1 and 2 which cannot be read in this way.
 func readTapped(path string) (*published, error) {

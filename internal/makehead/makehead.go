@@ -15,7 +15,6 @@ import (
 	"talf/internal/durable"
 	"talf/internal/stages"
 	"talf/model"
-	"talf/model/arch"
 	"talf/preprocess"
 	"talf/text/chat"
 	"talf/text/tokenizer"
@@ -77,17 +76,6 @@ func Default() Plan {
 
 // Network is the network of heads that nobody asks another of.
 const Network = "block:size=4,linear=on,markov=vanilla,rank=64"
-
-// NetworkOf returns the network of the head in dir, that of EAGLE if its kind cannot be told.
-func NetworkOf(dir string) string {
-	switch s, err := arch.LoadDraft(dir); {
-	case err == nil && s.Block.On:
-		return net.NetworkOf(s, s.Block.Taps)
-	case err == nil && s.Eagle3.On:
-		return "eagle3"
-	}
-	return "eagle"
-}
 
 // SetNetwork sets the network of the head, and with it how the head starts and is taught. All take about as many rows of
 // the head for a token of text, but a block predicts each token once, where the others step from every position.

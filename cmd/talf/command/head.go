@@ -55,7 +55,7 @@ asked. Most are learnt from; a few are kept to measure on.`,
 			}
 			switch from := init != "" && init != makehead.Linear && init != makehead.Random; {
 			case network == "" && from:
-				network = makehead.NetworkOf(init)
+				network = train.NetworkOf(init)
 			case network == "":
 				network = makehead.Network
 			}

@@ -24,6 +24,7 @@ import (
 	"talf/model/identity"
 	"talf/model/modeltest"
 	"talf/text/tokenizer"
+	"talf/train"
 )
 
 // headPlan makes a head in a few steps.
@@ -371,14 +372,22 @@ func TestNetworkOfTheInitialHead(t *testing.T) {
 	for want, spec := range map[string]*arch.Spec{
 		"eagle":                         s.DraftFor(false),
 		"eagle3":                        s.Eagle3For([]int{0, 1, 2}, 0),
+		"block":                         s.BlockFor(arch.Block{Size: 3, Taps: []int{1}, Mask: 3}, 1, 0),
 		"block:size=3,taps=2,linear=on": s.BlockFor(arch.Block{Size: 3, Taps: []int{2}, Shift: true, Linear: true}, 0, 0),
 	} {
-		if got := makehead.NetworkOf(talftest.WriteHead(t, m, spec, 1)); got != want {
+		if got := train.NetworkOf(talftest.WriteHead(t, m, spec, 1)); got != want {
 			t.Errorf("%s, want %s", got, want)
 		}
 	}
-	if got := makehead.NetworkOf(t.TempDir()); got != "eagle" {
+	if got := train.NetworkOf(t.TempDir()); got != "eagle" {
 		t.Errorf("of no head: %s", got)
+	}
+	made := headConfig(t, briefModel(t), t.TempDir())
+	if _, err := makehead.Run(t.Context(), made); err != nil {
+		t.Fatal(err)
+	}
+	if got, want := train.NetworkOf(made.Head()), strings.Replace(makehead.Network, "size=4", "size=4,taps=2", 1); got != want {
+		t.Errorf("of a head in a run: %s, want %s", got, want)
 	}
 }
 
