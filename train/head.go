@@ -133,8 +133,8 @@ func newHeadTask(cfg Config, job HeadJob) (*headTask, *trainer, error) {
 		return nil, nil, err
 	}
 	q := h.queue
-	if b := &spec.Block; b.On && q.Abilities().Block == nil && !b.Simple() {
-		return nil, nil, fmt.Errorf("train: block heads are trained on the CPU, not on %s, but for linear ones without a gate or a confidence head", dev.Name())
+	if err := net.Trains(spec, dev.Name(), q.Abilities()); err != nil {
+		return nil, nil, err
 	}
 	ahead := h.meta.Depth // positions after the text
 	if spec.Block.On {

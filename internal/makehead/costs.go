@@ -119,8 +119,10 @@ func (r *run) head(m *model.Model) (d *arch.Spec, taps []int, outputs int, err e
 	if d, taps, err = r.Plan.network(m.Spec()); err != nil {
 		return fail(err)
 	}
-	if dev := m.Device(); d.Block.On && !d.Block.Simple() && dev.Queue().Abilities().Block == nil {
-		return fail(fmt.Errorf("block heads are trained on the CPU, not on %s, but for linear ones without a gate or a confidence head", dev.Name()))
+	if dev := m.Device(); d.Block.On {
+		if err := net.Trains(d, dev.Name(), dev.Queue().Abilities()); err != nil {
+			return fail(err)
+		}
 	}
 	if !r.Plan.starts() {
 		if d.Block.On && r.Plan.Init == Linear && m.Spec().LayerNorm {
@@ -183,11 +185,15 @@ func (c *Costs) estimate(p *Plan, s, d *arch.Spec, held int64) {
 }
 
 // training returns the bytes that training takes beside the model's weights: the head with gradients and moments, the
-// model's embedding, and what waits for the backward pass, all in float32. A row keeps about ten vectors of the hidden
-// size and three of the feed-forward network's.
+// model's embedding, and what waits for the backward pass, all in float32, or what the linear start takes before. A row keeps
+// about ten vectors of the hidden size and three of the feed-forward network's.
 func (p *Plan) training(s, head *arch.Spec, nodes float64) int64 {
 	rows := float64(p.Rows) * max(nodes, unrolled)
-	return 4 * (4*int64(head.Params()) + int64(s.Vocab*s.Hidden) + int64(rows)*int64(10*s.Hidden+3*s.FFN))
+	step := 4 * int64(rows) * int64(10*s.Hidden+3*s.FFN)
+	if p.Init == Linear {
+		step = max(step, train.LinearMemory(head))
+	}
+	return 4*(4*int64(head.Params())+int64(s.Vocab*s.Hidden)) + step
 }
 
 // passes returns how many rows of the head are trained for a token, all epochs together, and how many epochs there are.

@@ -129,9 +129,6 @@ func roundHalfEven(p, q int) int {
 	return n
 }
 
-// Simple reports whether training the head takes no operation that other heads do not take.
-func (b *Block) Simple() bool { return b.Linear && b.Markov != GatedMarkov && !b.Confidence }
-
 // tapsOf returns the taps, if target has them.
 func (b *Block) tapsOf(target *Spec) ([]int, error) {
 	last := target.Layers - 1

@@ -34,3 +34,12 @@ func Fits(spec *arch.Spec, dev compute.Device) error {
 	}
 	return nil
 }
+
+// Trains refuses a head whose training takes operations that a device with such abilities lacks.
+func Trains(spec *arch.Spec, device string, can compute.Abilities) error {
+	b := &spec.Block
+	if !b.On || can.Block != nil || b.Linear && b.Markov != arch.GatedMarkov && !b.Confidence {
+		return nil
+	}
+	return fmt.Errorf("train: block heads are trained on the CPU, not on %s, but for linear ones without a gate or a confidence head", device)
+}

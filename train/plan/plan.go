@@ -35,6 +35,9 @@ func (p *Head) Open(cfg *train.Config, job *train.HeadJob, log *slog.Logger) (er
 		}
 	}
 	tokens := job.Data.Tokens()
+	if job.Linear { // which shows nothing for as long as it takes
+		log.Info("linear start of a new run, in seconds or minutes", "regression_over_tokens", tokens)
+	}
 	if p.Epochs > 0 {
 		cfg.Steps = cfg.EpochSteps(p.Epochs, tokens)
 	}

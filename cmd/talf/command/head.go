@@ -53,11 +53,10 @@ asked. Most are learnt from; a few are kept to measure on.`,
 				}
 				c.Plan.Tokens = 0
 			}
-			switch from := init != "" && init != makehead.Linear && init != makehead.Random; {
-			case network == "" && from:
-				network = train.NetworkOf(init)
-			case network == "":
-				network = makehead.Network
+			if network == "" {
+				if network = makehead.Network; init != "" && init != makehead.Linear && init != makehead.Random {
+					network = train.NetworkOf(init)
+				}
 			}
 			if c.Plan.SetNetwork(network); cmd.Flags().Changed("init") {
 				c.Plan.Init = init

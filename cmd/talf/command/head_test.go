@@ -12,6 +12,8 @@ import (
 	"time"
 
 	"talf/checkpoints"
+	"talf/compute"
+	"talf/data"
 	"talf/infer/decode"
 	"talf/internal/await"
 	"talf/internal/e2e/talftest"
@@ -94,16 +96,24 @@ func (o *openedHead) Open(ctx context.Context, rough bool) (*model.Model, *token
 	return o.headTools.Open(ctx, rough)
 }
 
-// Answers to learn from are written with activations of 8 bits; what the head is said to bring is measured with those of
+// Answers to learn from are written and labelled with activations of 8 bits; what the head is said to bring is measured with those of
 // a user. Another seed asks other prompts.
 func TestHeadWritesRoughly(t *testing.T) {
 	path := briefModel(t)
 	answers := func(seed uint64) string {
 		c := headConfig(t, path, t.TempDir())
 		tools := &openedHead{headTools: c.Tools.(*headTools)}
-		c.Plan.Seed, c.Tools = seed, tools
+		c.Plan.Seed, c.Tools, tools.machine.DType = seed, tools, checkpoints.DType(compute.Q8)
 		if _, err := makehead.Run(t.Context(), c); err != nil {
 			t.Fatal(err)
+		}
+		labels, err := data.Open(filepath.Join(c.Dir, "labels"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer labels.Close()
+		if got := labels.Meta().Function.Activations; got != "int8" {
+			t.Errorf("labelled with activations of %s, want int8", got)
 		}
 		if want := []bool{false, true, false}; !slices.Equal(tools.rough, want) {
 			t.Errorf("opened roughly for costs, answers and measurements: %v, want %v", tools.rough, want)
